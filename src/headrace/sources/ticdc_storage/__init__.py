@@ -1,4 +1,4 @@
-"""Reads what TiCDC's storage sink writes: CSV or canal-JSON files on disks, S3, GCS, Azure Blob Storage or HDFS."""
+"""Reads the output of TiCDC's storage sink: CSV or canal-JSON files on disks, S3, GCS, Azure Blob Storage or HDFS."""
 
 from headrace.sources.ticdc_storage.source import TicdcStorageSource, open_source
 

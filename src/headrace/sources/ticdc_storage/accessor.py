@@ -1,4 +1,4 @@
-"""What exists in a changefeed's folder, as its schema files tell it."""
+"""The objects in a changefeed's folder according to its schema files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.sources.ticdc_storage.stores import StoreLocation
 
 
 class StorageMetadataAccessor:
-    """Databases, tables and shapes as the schema files tell them. The contract is ``MetadataAccessor``."""
+    """Databases, tables and shapes according to the schema files. The contract is ``MetadataAccessor``."""
 
     def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
         self._location = location
         self._options = options
 
     def list_databases(self) -> list[str]:
-        """The databases that a schema file names, sorted. Those without tables are missing in table-id mode."""
+        """The databases in schema files, sorted. In table-id mode, databases without tables are missing."""
         return sorted(self._catalogue().databases)
 
     def list_tables(self, database: str) -> list[TableId]:

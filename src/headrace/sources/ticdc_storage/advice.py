@@ -1,4 +1,4 @@
-"""What to set in a changefeed so that its files tell more."""
+"""Settings of a changefeed with which its files contain more information."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WEAKER = {
 
 
 def advice_for(protocol: Protocol) -> SourceAdvice:
-    """What can be set in a changefeed of this protocol."""
+    """The advice for a changefeed of this protocol."""
     is_csv = protocol is Protocol.CSV
     return SourceAdvice(
         exact_commit_ts=f"{_EXACT_COMMIT_TS[protocol]}.",
@@ -35,5 +35,5 @@ def advice_for(protocol: Protocol) -> SourceAdvice:
 
 
 def no_commit_ts(protocol: Protocol) -> str:
-    """What is lost where files of this protocol carry no exact commit ts, and what to set."""
+    """What is lost if files of this protocol carry no exact commit ts, and what to set."""
     return f"{_WEAKER[protocol]} {_EXACT_COMMIT_TS[protocol]} for more."

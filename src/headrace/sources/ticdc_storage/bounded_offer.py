@@ -1,10 +1,10 @@
-"""Offers that are cut short: up to which ts an offer goes when all there is would be too much for one cut.
+"""Limits offers: the ts up to which an offer goes if all available data would be too much for one cut.
 
-An offer up to any ts is complete when every file that may hold a row up to there is in it. So it is enough to know of each file a
-ts that none of its rows which still count lies below; how far an offer goes is then a matter of size alone. That ts is the
-file's first row's: one writer fills a file in commit order (TiCDC documentation, "Storage path structure": a file is written
-once, from memory). The order of files is not relied on: after a restart later files repeat earlier ones, partitions may share
-one sequence of numbers, and an overwritten file begins later than its successor.
+An offer up to any ts is complete if it includes every file that may have a row up to that ts. So for each file a lower bound of the
+ts of its remaining rows is enough; how far an offer goes is then only a matter of size. That bound is the ts of the file's first
+row, because one writer fills a file in commit order (TiCDC documentation, "Storage path structure": a file is written once, from
+memory). The order of files is not relied on: after a restart, later files repeat earlier ones; partitions may share one sequence of
+numbers; and an overwritten file begins later than its successor.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _PEEKED_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 1_000
 
 ReadStarts = Callable[[list[str], int], list[bytes | None]]
-"""The first bytes of files, at most so many of each; ``None`` for one that is gone."""
+"""Reads the first bytes of files, up to a maximum for each; ``None`` for a file that is gone."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A file's rows on the line of commit ts (TSO): none that counts and is not applied lies below ``begins``.
+    """A file's range of commit ts (TSO): no row below ``begins`` counts and is not yet applied.
 
-    ``first`` and ``last`` are those of all its rows, ``last`` 0 while the file was not read.
+    ``first`` and ``last`` are those of all its rows; ``last`` is 0 if the file was not read.
     """
 
     begins: int
@@ -54,7 +54,7 @@ class Stretch:
 class BoundedOffer:
     """The files of an offer up to ``hi`` (TSO), and the bound below which schema changes belong to it.
 
-    ``catches_up`` are the tables that it is of alone, because they lie behind all others.
+    If ``catches_up`` is not empty, the offer is only for these tables, because they are behind all others.
     """
 
     hi: int
@@ -64,19 +64,19 @@ class BoundedOffer:
 
     @property
     def files(self) -> frozenset[StoredFile]:
-        """The files as they were listed."""
+        """The files as listed."""
         return frozenset(stored for stored, _, _ in self.candidates)
 
 
 @dataclass
 class Beginnings:
-    """Where files begin, kept so that none is looked into twice. Of files as they were listed."""
+    """Where files begin. Cached, so that no file is examined twice. Files are identified as listed."""
 
     firsts: dict[StoredFile, int] = field(default_factory=dict)
-    """The commit ts (TSO) of the first row; 0 where it cannot be told."""
+    """The commit ts (TSO) of the first row; 0 if it cannot be determined."""
 
     def keep(self, present: Container[StoredFile]) -> None:
-        """Forgets all other files."""
+        """Drops all other files."""
         self.firsts = {stored: ts for stored, ts in self.firsts.items() if stored in present}
 
     def look_into(
@@ -87,7 +87,7 @@ class Beginnings:
         read: ReadStarts,
         looked: Callable[[int, int], None],
     ) -> None:
-        """Learns the first commit ts of each file; 0 where it cannot be told. ``looked`` is told how many of how many are done."""
+        """Reads the first commit ts of each file; 0 if it cannot be determined. Calls ``looked`` with the number done and all."""
         unknown = [(stored, version) for stored, _, version in candidates if stored not in self.firsts]
         for length in _PEEK_BYTES:
             count = min(_FILES_AT_ONCE, _PEEKED_AT_ONCE // length)
@@ -104,12 +104,12 @@ class Beginnings:
         reached: Callable[[TableId], int],
         look: Callable[[list[Candidate]], None],
     ) -> dict[StoredFile, int]:
-        """Where the rows of files begin (TSO) that have some which count below their version.
+        """Where rows begin (TSO) in the files that have rows below their version which count.
 
-        ``look`` calls :meth:`look_into`, for those that may have some.
+        ``look`` calls :meth:`look_into` for the files that may have such rows.
 
-        Rows below the oldest version of a path are nowhere else (a changefeed that was created anew at an earlier time), and they
-        count from the table's first version on: which is that one, unless partitions have paths of their own.
+        Rows below the oldest version of a path exist nowhere else (after a changefeed was created again at an earlier time). They
+        count from the table's first version on, which is the oldest one unless partitions have their own paths.
         """
         born: dict[TableId, int] = {}
         for versions in catalogue.versions.values():
@@ -127,14 +127,14 @@ class Beginnings:
         }
 
     def stretch(self, candidate: Candidate, place: StoragePosition, reached: int, early: Mapping[StoredFile, int]) -> Stretch:
-        """Where the file's rows lie, after :meth:`look_into`. Those up to ``reached`` (TSO) are applied.
+        """The range of the file's rows, to be called after :meth:`look_into`. Rows up to ``reached`` (TSO) are applied.
 
-        ``early`` is what :meth:`early` found. A file that was read in part, in an earlier cut, tells where its rows end.
+        ``early`` is the result of :meth:`early`. For a file that an earlier cut read in part, the end of its rows is known.
         """
         stored, path, _ = candidate
         first = self.firsts[stored]
-        # What lies below its version is stale, or waits for it all the same, but for what was found to count. That holds also where
-        # nothing tells of the first row: a new table's file does not lie below its CREATE, or the table would be behind all others.
+        # Rows below its version are stale, or wait for it anyway, except for those found to count. The same is assumed if the first
+        # row is unknown: otherwise a new table's file would be below its CREATE, and the table behind all others.
         begins = early.get(stored, max(first, path.version))
         last = 0
         entry = place.open.get(stored.path)
@@ -151,11 +151,11 @@ class Beginnings:
         options: StorageOptions,
         read: ReadStarts,
     ) -> list[tuple[StoredFile, TableVersion]]:
-        """Looks at so many bytes of each file. Returns the files of which that was too little."""
+        """Reads this many bytes of each file. Returns the files for which that was not enough."""
         left = []
         for (stored, version), start in zip(files, read([stored.path for stored, _ in files], length), strict=True):
             found = None
-            # What is wrong with the file is reported when it is read.
+            # An error in the file is reported when the file is read.
             with contained(lambda problem: None, version.table_id):
                 found = None if start is None else _first_commit_ts(start, version, protocol, options)
             self.firsts[stored] = found or 0
@@ -165,7 +165,7 @@ class Beginnings:
 
 
 def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, options: StorageOptions) -> int | None:
-    """The commit ts of the first record of a file that begins so, ``None`` when no whole record can be read."""
+    """The commit ts of the first record of a file with this beginning; ``None`` if no whole record can be read."""
     if protocol is Protocol.CSV:
         return first_commit_ts(start, version.schema, version.csv(options.csv))
     batches = decode_canal_json(start, version.schema, options.canal_json, old_images=False)
@@ -177,17 +177,17 @@ def _first_commit_ts(start: bytes, version: TableVersion, protocol: Protocol, op
 
 
 def _is_later(candidate: Candidate, reached: Callable[[TableId], int]) -> bool:
-    """Whether the file lies in a later version than the oldest of its path, and rows below that one may still count."""
+    """Whether the file is in a later version than the oldest of its path, and rows below that version may still count."""
     return reached(candidate[2].table_id) < candidate[2].stale_from < candidate[1].version
 
 
 def bounded_by_ts(
     candidates: Sequence[Candidate], stretches: Sequence[Stretch], limit: int, at_least: int, watermark: int, *, exact: bool
 ) -> BoundedOffer | None:
-    """The part of an offer that holds about ``limit`` bytes of rows; ``None`` when that is all of it.
+    """The part of an offer with about ``limit`` bytes of rows; ``None`` if that is all of it.
 
-    ``stretches`` belong to the candidates. Where only milliseconds are known it ends with a whole one. At least the first row
-    is in it, whatever its file's size.
+    ``stretches`` belong to the candidates. If only milliseconds are known, the part ends with a whole millisecond. It includes at
+    least the first row, whatever its file's size.
     """
     hi = bounded_hi(stretches, limit, at_least, watermark)
     if not exact and hi < watermark:
@@ -201,9 +201,9 @@ def bounded_by_ts(
 def catching_up_by_ts(
     candidates: Sequence[Candidate], stretches: Sequence[Stretch], limit: int, checkpoint: int, *, exact: bool
 ) -> BoundedOffer | None:
-    """The next part for tables that lie behind the pipeline's ``checkpoint`` (TSO) by more than ``limit`` bytes, if there are any.
+    """The next part for tables more than ``limit`` bytes behind the pipeline's ``checkpoint`` (TSO); ``None`` if there are none.
 
-    What is less goes along with the others.
+    Tables that are less far behind take part together with the others.
     """
     behind = frozenset(c[2].table_id for c, s in zip(candidates, stretches, strict=True) if s.begins <= checkpoint)
     theirs = [(c, s) for c, s in zip(candidates, stretches, strict=True) if c[2].table_id in behind]
@@ -215,9 +215,10 @@ def catching_up_by_ts(
 
 
 def bounded_hi(stretches: Sequence[Stretch], limit: int, at_least: int, watermark: int) -> int:
-    """The greatest ts (TSO) up to which the files hold about ``limit`` bytes, or one file's where that is more.
+    """The greatest ts (TSO) up to which the files have about ``limit`` bytes, or the bytes of one file if that is more.
 
-    Of a file that was read its bytes are taken as spread evenly over its ts; one that was not counts whole from its beginning.
+    The bytes of a file that was read are assumed to be spread evenly over its ts. A file that was not read counts whole from its
+    beginning.
     """
     if not stretches:
         return watermark
@@ -246,10 +247,10 @@ def bounded_hi(stretches: Sequence[Stretch], limit: int, at_least: int, watermar
 def bounded_by_files(
     candidates: Sequence[Candidate], pending: Iterable[int], limit: int, at_least: int, watermark: int
 ) -> BoundedOffer | None:
-    """The first files in the order of versions, about ``limit`` bytes of them; ``None`` when that is all.
+    """The first files in the order of versions, with about ``limit`` bytes; ``None`` if that is all.
 
-    For files without commit ts, which are taken whole, each once. ``pending`` are the ts of the schema changes that may still
-    have to be applied (TSO): the offer ends before the next one behind its files, so that none overtakes a file.
+    For files without commit ts, each of which is taken whole, once. ``pending`` are the ts (TSO) of schema changes that may still
+    have to be applied: the offer ends before the next one after its files, so that no change overtakes a file.
     """
     ordered = sorted(candidates, key=lambda candidate: (candidate[1].version, candidate[2].table_id, candidate[1].order))
     barriers = sorted(pending)
@@ -259,13 +260,13 @@ def bounded_by_files(
         hi = max(version, at_least)
         if hi < min([watermark, *(barrier for barrier in barriers if barrier > version)]):
             return BoundedOffer(hi, version + 1, tuple(ordered[:count]))
-        # There is no room for another cut before the next schema change.
+        # Another cut does not fit before the next schema change.
         count = next((n for n in range(count, len(ordered)) if ordered[n][1].version > version), len(ordered))
     return None
 
 
 def _count_within(sizes: Sequence[int], limit: int) -> int:
-    """How many of them stay within the limit together; at least one."""
+    """How many of them fit within the limit together; at least one."""
     total = 0
     for number, size in enumerate(sizes):
         total += size
@@ -279,12 +280,12 @@ def _earliest(stretches: Iterable[Stretch]) -> int:
 
 
 def _end_of_ms_before(ts: int) -> int:
-    """The last TSO of the millisecond before the one of ``ts``."""
+    """The last TSO of the millisecond before that of ``ts``."""
     return tso_from_ms(tso_to_ms(ts)) - 1
 
 
 def _with_sequences_of_bags(candidates: Iterable[Candidate], taken: Sequence[Candidate]) -> list[Candidate]:
-    """The taken ones, and what lies between those of tables without key: there it counts which file comes after which."""
+    """The taken files, and the files between those of tables without key, because the order of files matters there."""
     last: dict[TableId, tuple[object, ...]] = {}
     for _, path, version in taken:
         if not version.schema.handle_key:
@@ -298,7 +299,7 @@ def _with_sequences_of_bags(candidates: Iterable[Candidate], taken: Sequence[Can
 def split_by_table(
     candidates: Iterable[Candidate], counts: Callable[[TableId, int], bool]
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """The candidates of tables and versions that count for a bound, and the others."""
+    """The candidates of tables and versions that count for a bound, and all others."""
     parts: Mapping[bool, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         parts[counts(candidate[2].table_id, candidate[1].version)].append(candidate)

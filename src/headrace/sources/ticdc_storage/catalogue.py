@@ -1,6 +1,6 @@
-"""The schema files of a changefeed as one history: every table's versions, and the schema changes in the order they ran.
+"""The schema files of a changefeed as one history: every table's versions, and the schema changes in the order in which they ran.
 
-Only files that are new are read. Nothing is kept between runs; the folder itself is the record.
+Only new files are read. Nothing is kept between runs, because the folder itself is the record.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABL
 _FIRST, _STATEMENT, _SHAPE, _LAST = range(4)
 _READ_AT_ONCE = 1_000
 MOST_STATEMENT_BYTES = 16 << 20
-"""A longer statement is not read, unless ``max-statement-bytes`` allows it; TiDB takes none that is as long."""
+"""A longer statement is not read, unless ``max-statement-bytes`` allows it. TiDB does not accept statements of this length."""
 
 
 @dataclass(frozen=True)
 class SchemaEntry:
-    """One schema file that could be read, under the names that count: the path's, or in table-id mode the file's own."""
+    """One readable schema file, with the names that count: those in the path, or in table-id mode those in the file."""
 
     path: SchemaPath
     file: SchemaFile
@@ -55,41 +55,43 @@ class SchemaEntry:
 
     @property
     def rename(self) -> Rename | None:
-        """The one rename that the file's statement does, if that is what it does."""
+        """The rename in the file's statement, if it has exactly one."""
         renames = self.statement.renames
         return (renames[0][0], self.table_id) if len(renames) == 1 and self.table_id.table else None
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All that the schema files tell. ``versions`` maps a table's path and a version; ``tables`` are the newest shapes.
-
-    ``table_ids`` are the first path segments that are table ids. ``mismatched`` and ``broken`` are paths, for inspection.
-    ``told`` is what can be read of each file that cannot be used, by its path. ``former`` is what the position remembers of
-    folders that are named by table ids.
-    """
+    """The contents of the schema files."""
 
     changes: tuple[SchemaChange, ...] = ()
     versions: Mapping[str, Mapping[int, TableVersion]] = field(default_factory=dict)
+    """A table's path and version -> the version."""
     tables: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    """The newest shapes."""
     databases: frozenset[str] = frozenset()
     table_ids: frozenset[str] = frozenset()
+    """The first path segments that are table ids."""
     problems: tuple[Problem, ...] = ()
     notices: tuple[Notice, ...] = ()
     mismatched: tuple[str, ...] = ()
+    """The paths of files with a wrong checksum, for inspection."""
     broken: tuple[str, ...] = ()
+    """The paths of unusable files, for inspection."""
     told: Mapping[str, ToldParts] = field(default_factory=dict)
+    """The readable part of each unusable file, by path."""
     former: Mapping[str, Owner] = field(default_factory=dict)
+    """The owners, from the position, of folders named by table ids."""
 
     def owners(self, parent: str) -> dict[int, TableId]:
-        """The tables whose files lie or lay under ``parent``, by version."""
+        """The tables whose files are or were under ``parent``, by version."""
         found = {version: known.table_id for version, known in self.versions.get(parent, {}).items()}
         if (former := self.former.get(parent)) is not None:
             found.setdefault(former.version, former.table_id)
         return found
 
     def table_of(self, parent: str, version: int | None = None) -> TableId:
-        """The table whose files lie under ``parent``: at ``version``, else at the newest one, else what the path says."""
+        """The table whose files are under ``parent``: at ``version``, otherwise at the newest one, otherwise by the path."""
         owners = self.owners(parent)
         if owners:
             return owners[version if version in owners else max(owners)]
@@ -97,11 +99,11 @@ class Catalogue:
         return TableId(database, table)
 
     def remembering(self, former: Mapping[str, Owner]) -> Catalogue:
-        """The catalogue with what earlier schema files of folders named by table ids told."""
+        """The catalogue with the owners, from earlier schema files, of folders named by table ids."""
         return replace(self, former=former, table_ids=self.table_ids | former.keys()) if former else self
 
     def owners_by_id(self) -> dict[str, Owner]:
-        """The newest owner of each folder that is named by a table id."""
+        """The newest owner of each folder named by a table id."""
         found = {}
         for parent in self.former.keys() | self.table_ids:
             if owners := self.owners(parent):
@@ -111,7 +113,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What reading one schema file gave."""
+    """The result of reading one schema file."""
 
     entry: SchemaEntry | None
     problem: Problem | None
@@ -123,7 +125,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a table between two schema files."""
+    """What is known about a table between two schema files."""
 
     schema: TableSchema | None = None
     partitioning: Partitioning | None = None
@@ -131,7 +133,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Step:
-    """What one schema file does to the tables before it. ``statement`` has names for the indexes that it leaves to TiDB."""
+    """The effect of one schema file on the tables. ``statement`` has names for the indexes whose names are left to TiDB."""
 
     entry: SchemaEntry
     before: _Known
@@ -142,9 +144,9 @@ class _Step:
 
 
 class CatalogueReader:
-    """Keeps what was read of the schema files of one folder; ``strict`` makes a wrong checksum a problem.
+    """Caches the schema files of one folder. ``strict`` makes a wrong checksum a problem.
 
-    A file that cannot be used is a problem of its table, whatever is wrong with it.
+    Any error in a file is a problem of its table.
     """
 
     def __init__(
@@ -165,11 +167,11 @@ class CatalogueReader:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The one that :meth:`update` returned last."""
+        """The last result of :meth:`update`."""
         return self._catalogue
 
     def update(self, files: Sequence[tuple[StoredFile, SchemaPath]]) -> Catalogue:
-        """Reads the files that are new or were written again, and gives the history of all of them."""
+        """Reads files that are new or were written again, and returns the history of all files."""
         fresh = [(stored, path) for stored, path in files if stored not in self._loaded]
         if not fresh and len(files) == len(self._loaded):
             return self._catalogue
@@ -180,7 +182,7 @@ class CatalogueReader:
         present = {stored for stored, _ in files}
         loaded = {stored: result for stored, result in self._loaded.items() if stored in present}
         self._catalogue = self._build(list(loaded.values()))
-        # What may have been half written is read again at the next time.
+        # Files that may have been half-written are read again next time.
         self._loaded = {stored: result for stored, result in loaded.items() if not result.repeat}
         return self._catalogue
 
@@ -203,7 +205,7 @@ class CatalogueReader:
         return _Loaded(None, problems[0])
 
     def _told(self, raw: bytes) -> ToldParts:
-        """What can be read of a file that cannot be used; a statement only if it can be understood, too."""
+        """The readable part of an unusable file; its statement only if it is also understood."""
         told = told_parts(raw)
         if told.statement is None or self._is_too_long(told.statement):
             return replace(told, statement=None)
@@ -264,7 +266,7 @@ class CatalogueReader:
 
 
 def _parts(files: Sequence[tuple[StoredFile, SchemaPath]]) -> Iterator[list[tuple[StoredFile, SchemaPath]]]:
-    """The files in parts that are not too large to be read at once."""
+    """The files in groups that are small enough to be read at once."""
     part: list[tuple[StoredFile, SchemaPath]] = []
     size = 0
     for stored, path in files:
@@ -278,7 +280,7 @@ def _parts(files: Sequence[tuple[StoredFile, SchemaPath]]) -> Iterator[list[tupl
 
 
 def _with_known_names(entry: SchemaEntry, known: KnownNames) -> SchemaEntry:
-    """The entry with the names in its statement as the tables that they mean are spelled."""
+    """The entry, with the names in its statement spelled like the tables to which they refer."""
     text = spelled(entry.file.statement, entry.statement, known.meant)
     if text == entry.file.statement:
         return entry
@@ -304,7 +306,7 @@ def _naming_notices(entry: SchemaEntry) -> tuple[Notice, ...]:
 
 
 class _History:
-    """Runs through the schema files in the order of their versions. ``former`` are the steps of the last time, to save parsing."""
+    """Goes through the schema files in the order of their versions. ``former`` are the steps of the last time, to save parsing."""
 
     def __init__(self, former: Mapping[str, _Step], entries: Sequence[SchemaEntry]) -> None:
         self._former, self._entries = former, entries
@@ -331,7 +333,7 @@ class _History:
             self._fail(entry, problems[0])
 
     def _fail(self, entry: SchemaEntry, problem: Problem) -> None:
-        """Leaves an entry out that cannot be handled: it counts as a file that cannot be read, of which the statement is known."""
+        """Leaves out an entry that cannot be handled. It counts as an unreadable file with a known statement."""
         self.problems.append(replace(problem, table_id=entry.table_id, place=entry.path.place))
         names = entry.table_id
         self.told[entry.path.key] = ToldParts(names.database, names.table, entry.path.version, entry.file.statement)
@@ -389,7 +391,7 @@ class _History:
             return
         changes = classified.changes
         if not classified.parsed:
-            # Nobody knows what the text touches, so it has to wait for everything, and everything for it.
+            # It is unknown what the text touches, so it must wait for everything, and everything for it.
             names = self.tables.names
             changes = self._held.kept(names if changes <= names else names | changes)
         change = SchemaChange(
@@ -407,12 +409,12 @@ class _History:
         self.changes.append(change)
 
     def _all_names(self) -> frozenset[TableId]:
-        """Of all tables that any schema file tells of."""
+        """The names of all tables in any schema file."""
         named = (name for e in self._entries for name in (*e.statement.tables, *(new for _, new in e.statement.renames)))
         return frozenset(name for name in (*(e.table_id for e in self._entries), *named) if name.table)
 
     def _step(self, entry: SchemaEntry) -> _Step:
-        """What the entry does, taken from the last time when nothing before it changed."""
+        """The effect of the entry, reused from the last time if nothing before it has changed."""
         statement = entry.statement
         renamed_from = statement.renames[0][0] if len(statement.renames) == 1 else entry.table_id
         schema_before = self.tables.get(renamed_from, self.tables.get(entry.table_id))
@@ -446,7 +448,7 @@ class _History:
         known = versions.get(entry.path.version)
         if known is not None and known.statement and not entry.file.statement:
             return
-        # Before it was created, emptied, or renamed to this name, no row of this path can count.
+        # No row of this path counts that is older than the table's creation, truncation, or rename to this name.
         begins = entry.statement.kind in _BEGINNINGS or any(isinstance(event, RenameTableEvent) for event in events)
         versions[entry.path.version] = TableVersion(
             entry.table_id,
@@ -458,7 +460,7 @@ class _History:
         )
 
     def _move(self, events: Sequence[SchemaChangeEvent], after: _Known, table_id: TableId, *, is_view: bool) -> bool:
-        """Carries the events out on the known tables; whether the table of the file is gone afterwards."""
+        """Applies the events to the known tables. Returns whether the file's table is gone afterwards."""
         gone = False
         renames = [event for event in events if isinstance(event, RenameTableEvent)]
         for event in events:
@@ -481,7 +483,7 @@ class _History:
                     pass
         if after.schema is not None and not gone and not is_view:
             self.tables[table_id] = after.schema
-            if len(renames) < 2:  # else each table has taken its own along
+            if len(renames) < 2:  # else each table has kept its own
                 self._partition(table_id, after.partitioning)
         return gone
 
@@ -501,7 +503,7 @@ class _History:
         self.changes.append(change)
 
     def _leave_open(self, version: int, renames: Mapping[Rename, SchemaEntry], unclear: frozenset[TableId]) -> None:
-        """Renames whose order nobody knows are one schema change, about which a person has to decide."""
+        """Makes one schema change of renames whose order is unknown; a person must decide about it."""
         for renamed in renames.values():
             self._keep_version(renamed, renamed.file.schema, ())
         names = frozenset(name for rename in renames for name in rename) | unclear
@@ -532,7 +534,7 @@ class _History:
 
 
 def _rank(entry: SchemaEntry) -> tuple[int, str]:
-    """The order within one version: databases come to be first and go last; statements before shapes."""
+    """The order within one version: databases are created first and dropped last; statements come before shapes."""
     if not entry.table_id.table:
         return (_LAST if entry.statement.kind is StatementKind.DROP_DATABASE else _FIRST, entry.path.key)
     return (_STATEMENT if entry.file.statement else _SHAPE, entry.path.key)

@@ -1,4 +1,4 @@
-"""The ``metadata`` file: up to which commit ts the files are complete."""
+"""The ``metadata`` file, with the commit ts up to which the files are complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = "checkpoint-ts"
 _MOST_BYTES = 4 << 10
 """TiCDC's file has 36 bytes."""
 _PAUSES = (0.02, 0.1, 0.3)
-"""Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may fall into the gap."""
+"""Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may see it incomplete."""
 
 
 def read_checkpoint(
@@ -26,16 +26,14 @@ def read_checkpoint(
 ) -> int:
     """The checkpoint (TSO): all rows with ``commit_ts <=`` it, and all schema changes with a smaller ts, are in the files.
 
-    ``tolerance`` is how far (seconds) it may lie ahead of the clock.
-
-    Raises SourceNotReadyError when there is none that can be read, or it lies in the future (NoWatermarkError when a changefeed has
-    written none yet), SourceUnreachableError.
+    ``tolerance`` is how far (seconds) it may be ahead of the clock. Raises SourceNotReadyError if it cannot be read or is in the
+    future (NoWatermarkError if the changefeed has not written one yet), and SourceUnreachableError.
     """
     for pause in (*_PAUSES, None):
         try:
             checkpoint = _parsed(store.read_start(METADATA, _MOST_BYTES + 1))
         except FileNotFoundError:
-            # Nothing is half written here: either the first checkpoint is still to come, or this is no changefeed's folder.
+            # The file is not half-written: either the first checkpoint is still to come, or this is not a changefeed's folder.
             raise _missing(store) from None
         if checkpoint is not None:
             return _come(checkpoint, store, clock(), tolerance)
@@ -92,7 +90,7 @@ def _missing(store: Store) -> SourceNotReadyError:
 
 
 def _looks_like_changefeed(store: Store, folders: tuple[str, ...]) -> bool:
-    """Whether a few of the folders hold a file of the format."""
+    """Whether one of the first folders has a file of the format."""
     for folder in folders[:8]:
         for file in store.entries(folder, recursive=True).files[:64]:
             if not isinstance(parse_path(file.path), ForeignPath):

@@ -1,7 +1,7 @@
-"""Sealed date directories of one stream of files: which numbers each day has, as a text of two or three bytes a day.
+"""Sealed date directories of one stream of files: the file numbers of each day, as a text of two or three bytes per day.
 
-``2026-01-01:3*60,5,,1-2;7`` begins on that day: sixty days with the numbers 1 to 3, one with 1 to 5, one with none, and one with
-1, 2 and 7. Months and years count like days where directories are named after them.
+``2026-01-01:3*60,5,,1-2;7`` begins on that day: sixty days with the numbers 1 to 3, one with 1 to 5, one with none, and one with 1,
+2 and 7. If directories are named after months or years, these count like days.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from itertools import groupby, pairwise
 from headrace.sources.ticdc_storage.intervals import Intervals, parse_intervals
 
 LAST_ZONE = timedelta(hours=12)
-"""How long after midnight in UTC a date lasts in the last zone, UTC-12."""
+"""How long after midnight UTC a date lasts in the westernmost zone, UTC-12."""
 _SKEW = timedelta(hours=1)
-"""How far a writer's clock may be behind."""
+"""How far a writer's clock may be slow."""
 _MOST_DAYS = 100_000
 _FIRST_YEAR = 2000
-"""No TiCDC wrote before: a directory of an earlier date is not one of its, and would make a text of years without files."""
+"""TiCDC did not exist before. A directory of an earlier date is not TiCDC's, and would make a text of years without files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """A text as it is looked into. A long run's every day makes another text, and thousands of them are remembered.
+    """A parsed text. Each day of a long run makes another text, and thousands of them are cached.
 
-    So a run of days takes sixteen bytes here; the intervals of equal words are one object.
+    So a run of days takes sixteen bytes here, and equal words share one intervals object.
     """
 
     kind: int
     """The length of the dates' names."""
     bounds: array[int]
-    """The first ordinal of each run of equal days, and the one behind the last."""
+    """The first ordinal of each run of equal days, and the ordinal after the last day."""
     numbers: tuple[Intervals, ...]
-    """Of each run."""
+    """The numbers of each run."""
 
 
 def ordinal_of(name: str) -> int | None:
-    """The place of a date directory among those of its kind (days, months or years); ``None`` for no date."""
+    """The ordinal of a date directory among those of its kind (days, months or years); ``None`` for a name that is not a date."""
     try:
         if len(name) == 10:
             return date.fromisoformat(name).toordinal()
@@ -54,7 +54,7 @@ def ordinal_of(name: str) -> int | None:
 
 
 def has_ended(name: str, now: datetime) -> bool:
-    """Whether no writer's clock, in whatever zone, shows this date any more at ``now``."""
+    """Whether at ``now`` no writer's clock, in any zone, can still show this date."""
     following = _following(name)
     if following is None or int(name[:4]) < _FIRST_YEAR:
         return False
@@ -62,13 +62,13 @@ def has_ended(name: str, now: datetime) -> bool:
 
 
 def last_day(name: str) -> str:
-    """The last day (ISO) of a day, a month or a year; ``""`` for no date."""
+    """The last day (ISO) of a day, a month or a year; ``""`` for a name that is not a date."""
     following = _following(name)
     return (following - timedelta(days=1)).isoformat() if following is not None else ""
 
 
 def _following(name: str) -> date | None:
-    """The day after a date; ``None`` for no date."""
+    """The day after a date; ``None`` for a name that is not a date."""
     ordinal = ordinal_of(name)
     if ordinal is None:
         return None
@@ -90,14 +90,14 @@ def numbers_at(text: str, name: str) -> Intervals:
 
 
 def reaches(text: str, name: str) -> bool:
-    """Whether the date ``name`` is not later than the last one of the text."""
+    """Whether the date ``name`` is not later than the last date in the text."""
     runs = _runs(text)
     ordinal = ordinal_of(name) if len(name) == runs.kind else None
     return ordinal is not None and ordinal < runs.bounds[-1]
 
 
 def days_of(text: str) -> dict[str, Intervals]:
-    """The dates that have numbers, with them."""
+    """The dates that have numbers, with their numbers."""
     runs = _runs(text)
     found: dict[str, Intervals] = {}
     for (start, end), intervals in zip(pairwise(runs.bounds), runs.numbers, strict=True):
@@ -107,7 +107,7 @@ def days_of(text: str) -> dict[str, Intervals]:
 
 
 def with_days(text: str, days: Mapping[str, Intervals]) -> str:
-    """The text with more dates, which are all of one kind; of one that it has already, the numbers are those of ``days``."""
+    """The text with more dates, all of one kind. For a date that it already has, the numbers of ``days`` replace the old ones."""
     known = {**(days_of(text) if text else {}), **days}
     ordinals = {ordinal: numbers for name, numbers in known.items() if (ordinal := ordinal_of(name)) is not None}
     first, last = min(ordinals), max(ordinals)
@@ -118,7 +118,7 @@ def with_days(text: str, days: Mapping[str, Intervals]) -> str:
 
 
 def check_days(text: str) -> str:
-    """The text itself. Raises ``ValueError`` for one that is none."""
+    """Returns the text. Raises ``ValueError`` if it does not have the format."""
     _runs(text)
     return text
 
@@ -147,7 +147,7 @@ def _runs(text: str) -> _Runs:
 def _word(intervals: Intervals) -> str:
     if len(intervals) == 1 and intervals[0][0] == 1:
         return str(intervals[0][1])
-    # A single number would read as a count from 1.
+    # A single number would be read as a count from 1.
     return ";".join(f"{low}-{high}" for low, high in intervals)
 
 

@@ -1,4 +1,4 @@
-"""The final drain: what a finished changefeed left above its last checkpoint, and what comes after that all the same."""
+"""The final drain: applies what a finished changefeed left above its last checkpoint, and handles what still comes afterwards."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _WITHOUT_COMMIT_TS = Notice(
     "last checkpoint, and the schema changes at or above it."
 )
 _MOST_BAD = 100_000
-"""Bad records of a file behind which more rows are looked for; each is kept meanwhile, so a file with more stops its table."""
+"""The maximum of bad records in a file that are passed over to find its end. Each is kept, so a file with more stops its table."""
 _NUMBERS = (1 << SEQ_RANK_SHIFT) - 1
 _GIVE_UP = "Correct the clock if it is wrong. Else replace the file, or give it up with headrace table skip."
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What lies above a checkpoint: the greatest ts of anything (TSO), and how many rows and schema changes there are."""
+    """What is above a checkpoint: the greatest ts of all data (TSO), and the number of rows and schema changes."""
 
     end: int
     rows: int
@@ -48,19 +48,19 @@ class Rest:
 
 @dataclass
 class FileEnds:
-    """Where files end, kept so that a drain in parts reads each file once to find that. Of files as they were listed."""
+    """Where files end, cached so that a drain in several parts reads each file only once for that. Files are as listed."""
 
     ends: dict[StoredFile, int] = field(default_factory=dict)
     """The greatest commit ts (TSO)."""
     above: dict[StoredFile, tuple[int, int]] = field(default_factory=dict)
-    """A commit ts (TSO), and how many rows lie above it."""
+    """A commit ts (TSO), and the number of rows above it."""
     unplaced: set[StoredFile] = field(default_factory=set)
-    """Those that end with a bad record of which no commit ts tells that a cut reaches it."""
+    """Files that end with a bad record for which no commit ts shows that a cut reaches it."""
     problems: dict[StoredFile, Problem] = field(default_factory=dict)
-    """Why a file could not be read to its end, so that nothing tells where that is."""
+    """Why a file could not be read to its end, so that its end is unknown."""
 
     def keep(self, present: Container[StoredFile]) -> None:
-        """Forgets all other files, and those that could not be read for a reason that may pass."""
+        """Drops all other files, and those that could not be read because of a transient error."""
         passing = {stored for stored, problem in self.problems.items() if problem.transient}
         self.ends = {stored: end for stored, end in self.ends.items() if stored in present and stored not in passing}
         self.above = {stored: above for stored, above in self.above.items() if stored in self.ends}
@@ -70,9 +70,9 @@ class FileEnds:
     def find_rest(
         self, splits: Iterable[FileSplit], catalogue: Catalogue, *, least: int, published: int, checkpoint: int, latest: int
     ) -> Rest:
-        """What the files of a final offer hold above ``checkpoint``, by reading them; ``end`` is no less than ``least``.
+        """Reads the files of a final offer to find what they hold above ``checkpoint``. ``end`` is at least ``least``.
 
-        ``published`` is the greatest watermark that ``metadata`` had (TSO); ``latest`` is the TSO behind which nothing counts.
+        ``published`` is the greatest watermark that ``metadata`` had (TSO); ``latest`` is the TSO above which nothing counts.
         """
         end, rows = least, 0
         for split in splits:
@@ -81,15 +81,15 @@ class FileEnds:
                 if stored not in self.ends or self.above[stored][0] != checkpoint:
                     self._read(split, checkpoint)
                 end, rows = max(end, self.ends[stored]), rows + self.above[stored][1]
-                # Only the first drain that meets the file has to reach it: its table may have stopped there.
+                # Only the first drain that includes the file must reach the record: its table may have stopped there.
                 if stored in self.unplaced and (checkpoint == published or split.after is not None):
                     end = max(end, checkpoint + 1)
-        # The change at a published checkpoint is not certain to be there; at a drained one it was taken.
+        # The change at a published checkpoint may not be there yet; the change at a drained one was applied.
         first = checkpoint if checkpoint == published else checkpoint + 1
         return Rest(end, rows, sum(first <= change.commit_ts <= latest for change in catalogue.changes))
 
     def find_end(self, splits: Iterable[FileSplit], checkpoint: int) -> int:
-        """The greatest commit ts (TSO) in the files of a final offer, 0 where there is none."""
+        """The greatest commit ts (TSO) in the files of a final offer; 0 if there is none."""
         end = 0
         for split in splits:
             if split.has_commit_ts:
@@ -99,9 +99,9 @@ class FileEnds:
         return end
 
     def find_stopped(self, splits: Iterable[FileSplit], checkpoint: int, latest: int) -> tuple[Problem, ...]:
-        """The tables of which nothing tells where they end, each with a file that is to blame.
+        """Problems of the tables whose end is unknown, each with the file that causes it.
 
-        It cannot be read to its end, or has rows behind ``latest`` (TSO): no changefeed can have written them yet.
+        Either the file cannot be read to its end, or it has rows above ``latest`` (TSO), which no changefeed can have written yet.
         """
         found: dict[TableId, Problem] = {}
         for split in splits:
@@ -116,14 +116,14 @@ class FileEnds:
         return tuple(found.values())
 
     def _read(self, split: FileSplit, checkpoint: int) -> None:
-        """Reads a file. Its rows themselves are read again, by tasks, when it is known up to where.
+        """Reads a file to find its end. Tasks read its rows again once the end of the cut is known.
 
-        Bad records are passed over: whether they stop their table or become dead letters is decided then.
+        Bad records are passed over; whether they stop their table or become dead letters is decided later.
         """
         stored, end, rows, last = _stored(split), 0, 0, -1
         for item in read_split(split, Window(checkpoint, MAX_TSO), old_images=False, tolerance=_MOST_BAD):
             if isinstance(item, SplitReport):
-                # A cut has to reach a bad record behind all rows: at its own commit ts if that can be read, else at any.
+                # A cut must reach a bad record after all rows: at its own commit ts if that is readable, otherwise at any.
                 behind = [record.commit_ts or 0 for record in item.rejects if record.number > last]
                 end = max(item.max_ts, item.truncated_ts or 0, *behind)
                 if behind and end <= checkpoint:
@@ -133,12 +133,12 @@ class FileEnds:
             else:
                 rows += pc.sum(pc.not_equal(item.batch.column(KIND), RowKind.UPDATE_BEFORE.value)).as_py()
                 last = item.batch.column(SEQ)[-1].as_py() & _NUMBERS
-        # What was read whole before has its end, whatever befalls this time.
+        # The end of a file that was once read completely stays known, even if this read fails.
         self.ends[stored], self.above[stored] = max(end, self.ends.get(stored, 0)), (checkpoint, rows)
 
 
 def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[Notice, ...]:
-    """What a person vouches for by calling this the end."""
+    """What a person confirms by calling this the end of the changefeed."""
     if not has_commit_ts:
         return (_WITHOUT_COMMIT_TS,)
     if not rest.rows and not rest.changes:
@@ -154,9 +154,9 @@ def rest_notices(rest: Rest, published: int, *, has_commit_ts: bool) -> tuple[No
 
 
 def drained(end: int, aim: int, catalogue: Catalogue, unread: Iterable[SchemaChange], published: int) -> Drain | None:
-    """What the position has to remember of a drain up to ``end`` (TSO), ``None`` when nothing but the promised was taken.
+    """What the position must remember of a drain up to ``end`` (TSO); ``None`` if only promised data were applied.
 
-    It is a part of one that goes up to ``aim``. Tables wait for the ``unread`` schema files, so these do not come late.
+    It is a part of a drain up to ``aim``. Tables wait for the ``unread`` schema files, so these do not count as late.
     """
     if end <= published:
         return None
@@ -165,7 +165,7 @@ def drained(end: int, aim: int, catalogue: Catalogue, unread: Iterable[SchemaCha
 
 
 def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
-    """A notice when there are schema files now that the drain should have met."""
+    """A notice if there are schema files now that the drain should have included."""
     late = _schema_files(catalogue, drain.published, drain.end) - drain.schema_files
     if late <= 0:
         return ()
@@ -178,7 +178,7 @@ def late_schema_files(drain: Drain, catalogue: Catalogue) -> tuple[Notice, ...]:
 
 
 def went_on(drain: Drain, read: int) -> Notice:
-    """For a watermark that has not reached the end of a drain."""
+    """The notice for a watermark that has not reached the end of a drain."""
     return Notice(
         f"--until-end took everything up to {tso_and_time(drain.end)}; metadata says {tso_and_time(read)}. If the changefeed goes "
         "on after all, Headrace follows it again when metadata has passed the first of these times."
@@ -190,16 +190,16 @@ def _schema_files(catalogue: Catalogue, low: int, high: int) -> int:
 
 
 def versions_of(catalogue: Catalogue, latest: int = MAX_TSO) -> list[int]:
-    """Of every schema file up to ``latest`` (TSO): those of tables by their versions, those of databases by their changes."""
+    """The versions of all schema files up to ``latest`` (TSO): for tables their versions, for databases those of their changes."""
     databases = [change.commit_ts for change in catalogue.changes if change.table_id.is_database]
     tables = [number for versions in catalogue.versions.values() for number in versions]
     return [number for number in (*databases, *tables) if number <= latest]
 
 
 def ahead_notices(catalogue: Catalogue, unread: Iterable[SchemaChange], latest: int) -> Iterator[Notice]:
-    """What a final drain does without: schema files with versions behind ``latest`` (TSO), readable or not.
+    """Notices about what a final drain leaves out: schema files with versions above ``latest`` (TSO), readable or not.
 
-    Data files that wait for one that cannot be read are told by :func:`ahead_problems`.
+    Data files that wait for an unreadable schema file are reported by :func:`ahead_problems`.
     """
     alone = (change for change in unread if not change.has_rows)
     ahead = [change for change in (*catalogue.changes, *alone) if change.commit_ts > latest]
@@ -220,9 +220,9 @@ def _ahead_notice(version: int, what: str, table_id: TableId, place: SourcePlace
 def ahead_problems(
     candidates: Iterable[tuple[StoredFile, DataPath, TableVersion]], unread: Iterable[SchemaChange], latest: int
 ) -> Iterator[Problem]:
-    """The tables with data files in directories of versions behind ``latest`` (TSO), whatever the rows say, each with a file.
+    """Problems of the tables with data files in directories of versions above ``latest`` (TSO), each with a file.
 
-    Raises SourceNotReadyError where nothing tells of which table the rows are.
+    The rows in these files do not matter. Raises SourceNotReadyError if it is unknown to which table the rows belong.
     """
     for change in unread:
         problem = change.unread

@@ -1,6 +1,6 @@
-"""A changefeed's folder with all that was read of it: the listing and the catalogue that belong together.
+"""A changefeed's folder with everything that was read from it: the listing, and the catalogue that belongs to it.
 
-What is remembered of it only saves work: the folder says the same to one who has not looked before.
+The cache only saves work; the results are the same without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PEEK_FILES = 8
 
 
 class Folder:
-    """A changefeed's folder with all that was read of it."""
+    """A changefeed's folder with everything that was read from it."""
 
     def __init__(self, store: Store, options: StorageOptions) -> None:
         self._store = store
@@ -50,13 +50,14 @@ class Folder:
         return self._schemas.catalogue.remembering(self._former)
 
     def scan(self, place: StoragePosition) -> tuple[Listing, Catalogue]:
-        """What is in the folder now, all of it."""
+        """Lists everything that is in the folder now."""
         self._former = place.owners
         listing = self._classified(self.reader.read_changed_files(place))
         catalogue = self._schemas.catalogue
         missing = {path.parent for _, path in listing.data if path.version not in catalogue.versions.get(path.parent, {})}
         if missing:
-            # Written after its folder was listed and before the data's was: look again before it is called missing.
+            # A schema file may be written after its folder was listed and before the data folder was: check again before it counts
+            # as missing.
             known = {stored.path for stored, _ in listing.schemas}
             again = [stored for parent in sorted(missing) for stored in self._store.entries(f"{parent}/meta").files]
             found = [stored for stored in again if stored.path not in known]
@@ -66,9 +67,9 @@ class Folder:
         return listing, self.catalogue
 
     def peek(self, protocol: Protocol, options: StorageOptions, candidates: Sequence[Candidate]) -> bool | None:
-        """Whether the first rows that can be found have an exact commit ts; ``None`` when none can be."""
+        """Whether the first readable rows have an exact commit ts; ``None`` if there are none."""
         for stored, _, version in candidates[:_PEEK_FILES]:
-            # What is wrong with the file is reported when it is read.
+            # An error in the file is reported when the file is read.
             with suppress(DecodeError, FileNotFoundError), contained(lambda problem: None, version.table_id):
                 start = self._store.read_start(stored.path, _PEEK_BYTES)
                 if protocol is Protocol.CSV:
@@ -77,15 +78,15 @@ class Folder:
         return None
 
     def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:
-        """At most the first ``length`` bytes of each file, ``None`` for one that is gone."""
+        """Up to ``length`` bytes from the beginning of each file; ``None`` for one that is gone."""
         return self._store.read_starts(paths, length)
 
     def stat(self, path: str) -> StoredFile | None:
-        """The file as it is now, ``None`` when there is none."""
+        """The file as it is now; ``None`` if there is none."""
         return self._store.stat(path)
 
     def content(self, stored: StoredFile) -> int | None:
-        """The CRC-32 of a file's content, ``None`` when it is not the file that was listed any more."""
+        """The CRC-32 of a file's content; ``None`` if it is no longer the file that was listed."""
         if stored not in self._contents:
             try:
                 data = self._store.read_buffer(stored.path)
@@ -97,7 +98,7 @@ class Folder:
         return self._contents[stored]
 
     def keep_contents(self, present: Container[StoredFile]) -> None:
-        """Forgets the content of all other files."""
+        """Drops the contents of all other files."""
         self._contents = {stored: content for stored, content in self._contents.items() if stored in present}
 
     def _classified(self, files: tuple[StoredFile, ...]) -> Listing:

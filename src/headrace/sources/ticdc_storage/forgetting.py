@@ -1,11 +1,11 @@
-"""Which consumed files the position forgets: those that are gone, but for the newest of each table. Pure.
+"""Decides which consumed files the position drops: those that are gone, except for the newest of each table. Pure.
 
-Every version, partition and dispatcher of a table has directories or numbers of its own, and what TiCDC has removed of them says
-nothing that a cut needs. A file that comes to such a place is read, whatever is known of it: rows up to the checkpoint change
-nothing. Files without commit ts would be applied once more, so nothing is forgotten of them.
+Every version, partition and dispatcher of a table has directories or numbers of its own. A cut does not need to know which of them
+TiCDC has removed. If a file appears in such a place, it is read in any case: rows up to the checkpoint change nothing. Files
+without commit ts would be applied again, so nothing is dropped for them.
 
-What is forgotten leaves one entry of its table (:class:`Gone`). It tells how far back files may be missed, and how many there were,
-so that a position that went back shows whether it names all of them.
+Dropped files leave one entry for their table (:class:`Gone`). It shows how far back files may be missing, and how many there were.
+A position that went back can thus be checked for whether it names all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.sources.ticdc_storage.position import Gone, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 
 _KEPT_OF_A_TABLE = 8
-"""Streams of files that are gone. They are cut down to this when there are twice as many."""
+"""How many streams of files that are gone stay for a table. The others are dropped when there are twice as many."""
 _KEPT_IN_ALL = 2_500
 _LEAST_KEPT = 2
 
@@ -32,15 +32,15 @@ Parsed = Callable[[str], DataPath | None]
 
 @dataclass(frozen=True)
 class _Stream:
-    """Consumed files of one sequence of numbers: of a directory, or of all dates below it that are sealed (``is_sealed``)."""
+    """Consumed files of one sequence of numbers: of a directory, or of all sealed dates below it (``is_sealed``)."""
 
     directory: str
     key: str
     is_sealed: bool
     path: DataPath
-    """The directory taken apart; of sealed dates the newest one."""
+    """The parsed directory; for sealed dates that of the newest one."""
     modified: int
-    """When the latest was written (ns), as far as that is known."""
+    """When the latest file was written (ns), as far as known."""
     files: int
 
     @property
@@ -54,10 +54,10 @@ class _Stream:
 
 
 def without_gone(place: StoragePosition, listing: Listing, parsed: Parsed, unapplied: Collection[str]) -> StoragePosition:
-    """The position without the streams that have no file in the listing, but for the newest of each table.
+    """The position without the streams that have no file in the listing, except for the newest of each table.
 
-    ``parsed`` takes a directory apart. ``unapplied`` are the directories with files that are not applied: these stay. So does all
-    where folders could not be listed.
+    ``parsed`` parses a directory. ``unapplied`` are the directories with files that are not applied; these stay. If folders could
+    not be listed, everything stays.
     """
     if any(stray.unlisted for stray in listing.strays):
         return place
@@ -79,9 +79,9 @@ def without_gone(place: StoragePosition, listing: Listing, parsed: Parsed, unapp
 
 
 def gone_since(known: StoragePosition, place: StoragePosition, listing: Listing, parsed: Parsed) -> Iterator[str]:
-    """Of each table of which a later position ``known`` forgot files that ``place`` does not name: a path that stands for them.
+    """For each table of which a later position ``known`` dropped files that ``place`` does not name: a path for these files.
 
-    That is where it forgot more than ``place`` names beyond it of what is not there.
+    That is the case if ``known`` dropped more files, since ``place`` was written, than ``place`` names of those that are gone.
     """
     since = {parent: gone.files - _forgotten_of(place, parent) for parent, gone in known.gone.items()}
     since = {parent: count for parent, count in since.items() if count > 0}
@@ -110,7 +110,7 @@ def _forgotten_of(place: StoragePosition, parent: str) -> int:
 
 
 def _counts(place: StoragePosition, parsed: Parsed) -> Counter[str]:
-    """How many streams each table has. This is asked at every cut, so no text of days is expanded for it."""
+    """The number of streams of each table. Called at every cut, so it does not expand the texts of days."""
     counts: Counter[str] = Counter()
     for directory, streams in place.consumed.items():
         if (found := parsed(directory)) is not None:
@@ -122,7 +122,7 @@ def _counts(place: StoragePosition, parsed: Parsed) -> Counter[str]:
 
 
 def _in_days(base: str, texts: Mapping[str, str], parsed: Parsed) -> DataPath | None:
-    """The first one of the sealed dates below ``base``, taken apart."""
+    """The path of the first sealed date below ``base``."""
     return parsed(f"{base}/{next(iter(texts.values()), '').partition(':')[0]}")
 
 

@@ -1,7 +1,7 @@
-"""The tables of a history, and those that a schema change holds which may concern any of them. Pure.
+"""The tables of a history, and the sets of tables that are held by schema changes that may concern any of them. Pure.
 
-Each such set of tables is kept once, and all together are bounded: else files and tables would cost memory by the product of their
-numbers.
+Each such set is stored once, and their total size is limited. Otherwise memory would grow with the product of the numbers of files
+and tables.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cached_property
 from headrace.model.table import TableId, TableSchema, folded_name
 
 MOST_NAMES = 500_000
-"""In all sets together: some 32 MB."""
+"""The limit for all sets together: about 32 MB."""
 _FEW = 16
 
 
 class HeldTables:
-    """The sets that changes of one history hold.
+    """The sets of tables that changes of one history hold.
 
-    Beyond :data:`MOST_NAMES` a change holds ``everything``: all tables that there are, were and will be. Those that come later than
+    Beyond :data:`MOST_NAMES`, a change holds ``everything``: all present, former and future tables. Tables that are created after
     the change then wait for it, too.
     """
 
@@ -32,11 +32,11 @@ class HeldTables:
 
     @property
     def are_many(self) -> bool:
-        """Whether changes hold everything from here on."""
+        """Whether changes hold everything from now on."""
         return self._everything is not None
 
     def kept(self, tables: frozenset[TableId]) -> frozenset[TableId]:
-        """The set to keep in the place of this one: an equal one, or one with more."""
+        """The set to store in place of this one: an equal one, or a larger one."""
         if len(tables) <= _FEW:
             return tables
         if self._everything is not None:
@@ -52,7 +52,7 @@ class HeldTables:
         return tables
 
     def everything(self) -> frozenset[TableId]:
-        """All tables; of use once :attr:`are_many` holds."""
+        """All tables. Needed once :attr:`are_many` holds."""
         assert self._everything is not None
         return self._everything
 
@@ -64,7 +64,7 @@ class HeldTables:
 
 
 class NameIndex:
-    """Tables by their names in whatever case, kept while they come and go: see ``headrace.ddl.names.IndexedNames``."""
+    """Tables by their names in any case, updated as they come and go: see ``headrace.ddl.names.IndexedNames``."""
 
     def __init__(self) -> None:
         self._tables: dict[TableId, dict[TableId, None]] = defaultdict(dict)
@@ -95,13 +95,13 @@ class NameIndex:
 
 
 class Tables(dict[TableId, TableSchema]):
-    """The tables at one time, with their shapes. ``names`` is one set as long as they are the same tables."""
+    """The tables at one time, with their shapes. ``names`` is the same object as long as the set of tables does not change."""
 
     _names: frozenset[TableId] | None = None
 
     @cached_property
     def index(self) -> NameIndex:
-        """The tables by their names in whatever case."""
+        """The tables by their names in any case."""
         return NameIndex()
 
     @property
@@ -122,7 +122,7 @@ class Tables(dict[TableId, TableSchema]):
         super().__delitem__(table_id)
 
     def remove(self, table_id: TableId) -> TableSchema | None:
-        """Takes the table out and returns its shape, if it is there."""
+        """Removes the table and returns its shape, if it is there."""
         if table_id not in self:
             return None
         schema = self[table_id]

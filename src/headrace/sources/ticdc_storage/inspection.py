@@ -1,6 +1,6 @@
-"""What is in a changefeed's folder, for people: databases, tables, versions, files, the checkpoint, and what looks wrong.
+"""A report about a changefeed's folder: databases, tables, versions, files, the checkpoint, and likely errors.
 
-Needs nothing but the folder: no Spark, no ledger, and no complete changefeed (a folder without ``metadata`` is told as such).
+Needs only the folder: no Spark, no ledger, and no complete changefeed (a folder without ``metadata`` is reported as such).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from headrace.sources.ticdc_storage.splits import read_split
 from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation
 
 _MOST_INDEX_BYTES = 1 << 10
-"""An index file holds one name."""
+"""An index file has one name only."""
 _TEMPORARY = ".tmp."
-"""In the name of what TiCDC writes before it renames it, on file systems."""
+"""Part of the names of files that TiCDC writes and then renames, on file systems."""
 
 
 class FindingKind(StrEnum):
-    """What may be wrong in a folder. Those from ``REPLAY`` on only a check of every row finds."""
+    """Possible errors in a folder. Those from ``REPLAY`` on are found only by a check of every row."""
 
     GAP = "gap in file numbers"
     INDEX_WITHOUT_DATA = "index without data"
@@ -99,13 +99,13 @@ _ERRORS = frozenset(
 
 
 def usual_severity(kind: FindingKind) -> Severity:
-    """How bad findings of a kind are, unless something about one makes it worse or better."""
+    """The severity of findings of a kind, unless details make one better or worse."""
     return Severity.INFO if kind in _INFOS else Severity.ERROR if kind in _ERRORS else Severity.WARNING
 
 
 @dataclass(frozen=True)
 class Look:
-    """A folder as it was found, before any data file is read. ``checkpoint`` (TSO) is ``None`` without ``metadata``."""
+    """The state of a folder before any data file is read. ``checkpoint`` (TSO) is ``None`` without ``metadata``."""
 
     location: StoreLocation
     options: StorageOptions
@@ -119,14 +119,14 @@ class Look:
 
     @property
     def precision(self) -> CommitTsPrecision:
-        """What is known of the commit ts of rows."""
+        """The precision of the rows' commit ts."""
         told = told_exact(self.protocol, self.options)
         found = self.folder.peek(self.protocol, self.options, self.candidates) if told is None else told
         return precision_of(self.protocol, exact=found is not False)
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The data files that can be read, with the version of their table."""
+        """The readable data files, with the version of their table."""
         return [
             (stored, path, version)
             for stored, path in self.listing.data
@@ -136,9 +136,9 @@ class Look:
 
 
 def look(location: StoreLocation, options: StorageOptions) -> Look:
-    """What a folder shows without reading data.
+    """Examines a folder without reading data.
 
-    Raises SourceUnreachableError, and SourceNotReadyError for a folder that holds nothing of a changefeed.
+    Raises SourceUnreachableError, and SourceNotReadyError for a folder that has no files of a changefeed.
     """
     store = location.open()
     folder = Folder(store, options)
@@ -150,14 +150,14 @@ def look(location: StoreLocation, options: StorageOptions) -> Look:
         findings.append(_finding(FindingKind.NO_METADATA, str(error), file="metadata"))
     listing, catalogue = folder.scan(StoragePosition())
     if checkpoint is None and not listing.data and not listing.schemas:
-        folder.reader.checkpoint()  # says what is wrong with the folder
+        folder.reader.checkpoint()  # raises an error that says what is wrong with the folder
     protocol = detect_protocol(listing, options)
     findings += _findings(store, listing, catalogue, protocol)
     return Look(location, options, store, folder, listing, catalogue, protocol, checkpoint, tuple(findings))
 
 
 def inspect_folder(location: StoreLocation, options: StorageOptions, *, count_rows: bool) -> Inspection:
-    """Looks into a folder; ``count_rows`` decodes every data file. Raises what :func:`look` raises."""
+    """Inspects a folder. ``count_rows`` decodes every data file. Raises what :func:`look` raises."""
     seen = look(location, options)
     if not count_rows:
         return inspection_of(seen)
@@ -166,7 +166,7 @@ def inspect_folder(location: StoreLocation, options: StorageOptions, *, count_ro
 
 
 def inspection_of(seen: Look, rows: dict[str, int] | None = None, more: Iterable[Finding] = ()) -> Inspection:
-    """The inspection of a folder, with the rows of each file where they were counted, and ``more`` findings before its own."""
+    """The inspection of a folder, with the number of rows of each file if counted. The findings ``more`` come before its own."""
     catalogue, checkpoint = seen.catalogue, seen.checkpoint
     return Inspection(
         place=seen.store.place,
@@ -181,7 +181,7 @@ def inspection_of(seen: Look, rows: dict[str, int] | None = None, more: Iterable
 
 
 def data_finding(problem: Problem) -> Finding:
-    """A data file that cannot be read to its end."""
+    """The finding for a data file that cannot be read to its end."""
     return Finding(
         FindingKind.BROKEN_DATA,
         problem.sentence(),
@@ -197,7 +197,7 @@ def _finding(kind: FindingKind, message: str, table_id: TableId | None = None, f
 
 
 def _tables(listing: Listing, catalogue: Catalogue, rows: dict[str, int] | None) -> tuple[TableInspection, ...]:
-    """Every table of the schema files, with the data files of its versions; data without a schema file is a finding."""
+    """Every table of the schema files, with the data files of its versions. Data without a schema file are a finding."""
     files: dict[tuple[str, int], list[StoredFile]] = defaultdict(list)
     for stored, path in listing.data:
         files[path.parent, path.version].append(stored)
@@ -206,7 +206,7 @@ def _tables(listing: Listing, catalogue: Catalogue, rows: dict[str, int] | None)
         for number, version in versions.items():
             own = files.get((parent, number), [])
             other = found[version.table_id].get(number)
-            # In table-id mode each partition has a schema file of its own for the same version.
+            # In table-id mode, each partition has its own schema file for the same version.
             found[version.table_id][number] = VersionInspection(
                 version=number,
                 statement=version.statement or (other.statement if other else ""),
@@ -222,7 +222,7 @@ def _tables(listing: Listing, catalogue: Catalogue, rows: dict[str, int] | None)
 
 
 def _count_rows(seen: Look) -> tuple[dict[str, int], list[Problem]]:
-    """Rows per data file, and the files that could not be read to their end."""
+    """The number of rows in each data file, and the files that could not be read to their end."""
     rows = {}
     problems = []
     for split in ranked_splits(seen.candidates, seen.location, seen.options, seen.protocol, has_commit_ts=False):
@@ -281,7 +281,7 @@ def _some(files: Sequence[StoredFile]) -> str:
 
 
 def _index_findings(store: Store, listing: Listing, tables: dict[str, TableId]) -> list[Finding]:
-    """Index files that name a data file which is not there, or not the newest: a crash of TiCDC, or a file that went missing."""
+    """Index files that name a missing data file, or not the newest one: after a crash of TiCDC, or if a file was lost."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for stored, path in listing.data:
         place = (path.directory, path.dispatcher)

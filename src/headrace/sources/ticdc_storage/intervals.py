@@ -1,4 +1,4 @@
-"""Sets of file numbers as closed intervals: pure values, and their text."""
+"""Sets of file numbers as closed intervals: pure values and their text format."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def add_number(intervals: Intervals, number: int) -> Intervals:
 
 
 def add_numbers(intervals: Intervals, numbers: Iterable[int]) -> Intervals:
-    """The intervals with many more numbers, in one go."""
+    """The intervals with many more numbers, in one pass."""
     return united(intervals, ((number, number) for number in numbers))
 
 
 def united(intervals: Intervals, more: Iterable[tuple[int, int]]) -> Intervals:
-    """All numbers of the one and the other, however many an interval has."""
+    """All numbers of both. The cost depends on the number of intervals, not on their length."""
     found: list[tuple[int, int]] = []
     for low, high in sorted((*intervals, *more)):
         if found and low <= found[-1][1] + 1:
@@ -62,7 +62,7 @@ def contains(intervals: Intervals, number: int) -> bool:
 
 
 def count_of(intervals: Intervals) -> int:
-    """How many numbers they hold."""
+    """The number of numbers in them."""
     return sum(high - low + 1 for low, high in intervals)
 
 

@@ -1,7 +1,7 @@
-"""Whether the changes of each key fit together: no insert of a row that is there, no update or delete of one that is not.
+"""Checks whether the changes of each key are consistent: an insert needs a missing row, an update or delete an existing one.
 
-A table's changes are kept in a DuckDB file, so that a table may have more keys than memory has room for. Rows that TiCDC repeats
-are the same key and commit ts again, whatever letters they have then (an update, or a delete and an insert).
+A table's changes are kept in a DuckDB file, so that a table may have more keys than memory can hold. Rows that TiCDC repeats have
+the same key and commit ts, whatever their form is then (an update, or a delete and an insert).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CREATE = """
 CREATE OR REPLACE TABLE changes (
     life UBIGINT, born_empty BOOLEAN, key VARCHAR, ts BIGINT, kind TINYINT, has_old BOOLEAN, file UINTEGER)
 """
-# Of the rows of one key in one transaction: an old image without a new one is a key that moved away, a new one without its
-# old one (where files have them) a key that moved here. Deletes come first.
+# Among the rows of one key in one transaction, an old image without a new one is a key that moved away, and a new one without its
+# old one (if files have old images) a key that moved here. Deletes come first.
 _BREAKS = f"""
 WITH kinds AS (
     SELECT life, born_empty, key, ts, min(file) AS file,
@@ -56,7 +56,7 @@ ORDER BY ts, key
 
 @dataclass(frozen=True)
 class Life:
-    """A stretch of a table's versions in which rows are known by the same key. ``born_empty``: it began without rows."""
+    """A range of a table's versions in which rows are identified by the same key. ``born_empty``: it began without rows."""
 
     number: int
     born_empty: bool
@@ -64,7 +64,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Break:
-    """A change that does not fit what came before it; ``key`` is a JSON list of texts."""
+    """A change that is not consistent with the changes before it. ``key`` is a JSON list of texts."""
 
     message: str
     key: str
@@ -73,10 +73,10 @@ class Break:
 
 
 def lives_of(versions: Mapping[int, TableVersion]) -> dict[int, Life]:
-    """The life that each version of a table's path belongs to.
+    """The life to which each version of a table's path belongs.
 
-    A new one begins where the table is created or emptied, and where rows come, go or get another key without a change that
-    tells: renames to this name, partitions, recovered tables, other keys.
+    A new life begins when the table is created or emptied, and when rows are added, removed or get another key without change
+    events: renames to this name, partitions, recovered tables, other keys.
     """
     lives: dict[int, Life] = {}
     life: Life | None = None
@@ -105,7 +105,7 @@ def _key_of(version: TableVersion) -> list[object]:
 
 
 class KeyHistory:
-    """The changes of one table at a time, by key. Use it as a context; ``folder`` holds its file."""
+    """The changes of one table at a time, by key. A context manager; ``folder`` holds its file."""
 
     def __init__(self, folder: Path) -> None:
         settings = {"memory_limit": _MEMORY, "threads": 2, "preserve_insertion_order": False, "temp_directory": str(folder)}
@@ -122,12 +122,12 @@ class KeyHistory:
         self._database.close()
 
     def clear(self) -> None:
-        """Forgets the table."""
+        """Removes the table's data."""
         self._database.execute(_CREATE)
         self._files = {}
 
     def add(self, block: ChangeBlock, life: Life, file: str, wanted: np.ndarray) -> None:
-        """The rows of a block where ``wanted`` says so. Rows of tables without a key have no history."""
+        """Adds the rows of a block that ``wanted`` marks. Rows of tables without a key have no history."""
         names = [block.schema.column(name).name for name in block.schema.handle_key]
         if not names or any(name not in block.batch.schema.names for name in names):
             return
@@ -146,7 +146,7 @@ class KeyHistory:
         self._database.unregister("block")
 
     def breaks(self, checkpoint: int | None) -> Iterator[Break]:
-        """What does not fit, by commit ts. Above ``checkpoint`` changes may still be missing."""
+        """The inconsistent changes, by commit ts. Above ``checkpoint``, changes may still be missing."""
         files = list(self._files)
         result = self._database.execute(_BREAKS, {"upper": MAX_TSO if checkpoint is None else checkpoint})
         while found := result.fetchmany(1000):

@@ -1,8 +1,8 @@
-"""Listings of local folders that are not made again while nothing can have changed.
+"""Listings of local folders that are reused as long as nothing can have changed.
 
-On a POSIX file system a name that is made, renamed or removed moves the change time of its folder, and of no folder above it. A
-folder whose time stands still therefore holds the names it held; only files that are written in place may have changed, and those
-that can matter are looked at one by one. All this holds in one process: a new run lists everything once.
+On a POSIX file system, creating, renaming or removing a name changes the change time of its folder, and of no folder above it. A
+folder with an unchanged time therefore has the same names. Only files that are written in place may have changed, and the relevant
+ones are checked one by one. This cache is in memory: a new run lists everything once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace.sources.ticdc_storage.paths import METADATA, parse_data_name
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 
-# Buckets that are mounted as folders (s3fs, gcsfuse, goofys), shares and virtual machines' folders make up the times of theirs.
+# Mounted buckets (s3fs, gcsfuse, goofys), network shares and virtual machines' shared folders invent their folder times.
 _FAITHFUL = frozenset({"ext2", "ext3", "ext4", "f2fs", "jfs", "nfs", "nfs4", "overlay", "tmpfs", "xfs", "zfs"})
 _MOUNTS = Path("/proc/self/mountinfo")
 SETTLED_NS = 2_000_000_000
-"""How long before the listing a folder must have changed for the last time: two changes within a tick show one time."""
+"""The minimum age of a folder's last change at its listing, since two changes within a clock tick show one time."""
 
 Stamp = tuple[int, int, int]
-"""Inode, modification time and change time (ns) of a folder: equal while it holds the same names."""
+"""Inode, modification time and change time (ns) of a folder. Equal as long as it has the same names."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Known:
 
 
 class FolderMemory:
-    """What the folders of a local store held. :meth:`begin` starts a scan; what that does not ask for is forgotten."""
+    """The remembered folders of a local store. :meth:`begin` starts a scan; folders that the scan does not request are dropped."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,14 +53,14 @@ class FolderMemory:
 
     def begin(self, place: StoragePosition) -> None:
         """Starts a scan at a position."""
-        # What was applied is not looked at any more; where less is applied than at the last scan, all is listed anew.
+        # Applied files are not checked any more. If less is applied than at the last scan, everything is listed again.
         self._before, self._known = self._known if place.goes_on_from(self._place) else {}, {}
         self._place = place
         self._opened = {}
         for path in itertools.chain(place.open, (path for path, _ in place.unread_files())):
             self._opened.setdefault(path.rpartition("/")[0], []).append(path)
         try:
-            # The file system's own clock shows at least this: the machine's clock may be another one.
+            # The file system's own clock, which may differ from the machine's, shows at least this time.
             self._settled = Path(self._absolute(METADATA)).stat().st_ctime_ns - SETTLED_NS
         except OSError:
             self._settled = 0
@@ -86,11 +86,11 @@ class FolderMemory:
         return known
 
     def _stamp(self, folder: str) -> Stamp | None:
-        """The folder's stamp now, ``None`` where it tells nothing. To be read before the folder is listed."""
+        """The folder's present stamp; ``None`` if it is not meaningful. To be read before the folder is listed."""
         if self._device is None:
             return None
         try:
-            # Opening it, unlike stat, makes NFS ask the server.
+            # Unlike stat, opening the folder makes NFS query the server.
             handle = os.open(self._absolute(folder), os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return None
@@ -102,7 +102,7 @@ class FolderMemory:
         return (found.st_ino, found.st_mtime_ns, found.st_ctime_ns) if found.st_dev == self._device else None
 
     def _recall(self, folder: str, stamp: Stamp | None) -> Entries | None:
-        """What the folder holds, ``None`` when it has to be listed."""
+        """The folder's content; ``None`` if it must be listed."""
         known = self._before.get(folder)
         if known is None or known.stamp != stamp:
             return None
@@ -116,9 +116,9 @@ class FolderMemory:
         return Entries(tuple(known.files.values()), known.folders)
 
     def _remember(self, folder: str, stamp: Stamp | None, listed: Entries) -> None:
-        """Keeps what a listing showed, if nothing can have come after it that the stamp would not show."""
+        """Stores the result of a listing, unless a later change could be invisible in the stamp."""
         if stamp is None or listed.strays or max(stamp[1:]) > self._settled:
-            # What a link leads to, or who may list a folder, changes without its parent.
+            # The target of a link, and the rights of a folder, can change without a change to the parent folder.
             return
         loose = []
         watched = []
@@ -132,7 +132,7 @@ class FolderMemory:
         self._known[folder] = _Known(stamp, files, listed.folders, tuple(watched), tuple(loose))
 
     def _changeable(self, folder: str, known: _Known) -> Iterator[str]:
-        """The files that count when they are written in place: not applied yet, or with an identity, or read for their content."""
+        """The files that matter if they are written in place: not applied yet, or with an identity, or read for their content."""
         yield from known.watched
         consumed = [f"{folder}/{name}" for name in self._place.marks.get(folder, ())]
         changeable = {*(path for path, _, _ in known.loose), *consumed, *self._opened.get(folder, ())}
@@ -153,7 +153,7 @@ class FolderMemory:
 
 
 def _faithful_device(root: str) -> int | None:
-    """The device of the root when its file system is one whose folders' times tell, else ``None``."""
+    """The device of the root if its file system maintains folder times reliably, otherwise ``None``."""
     try:
         device = Path(root).stat().st_dev
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()

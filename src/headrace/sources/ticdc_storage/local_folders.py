@@ -1,6 +1,7 @@
-"""Folders of a local disk: only what can be read is a file, whatever else lies there is told and never opened.
+"""Folders of a local disk. Only readable regular files are opened; everything else is reported and never opened.
 
-Who may write into the folder may put links there, and Headrace may read what they may not. So links are followed only inside it.
+Someone who may write into the folder may put links there, and Headrace may be able to read files that they cannot. So links are
+followed only inside the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BRING_IN = (
     "Replace the link with what it leads to, or mount that in its place; links are only followed inside the changefeed's folder."
 )
 _LAYOUT = re.compile(r"meta|\d+|\d{4}-\d\d(-\d\d)?")
-"""Names of TiCDC's own folders within that of a table: a version, a partition, a date."""
+"""The names of TiCDC's own folders inside a table's folder: a version, a partition, a date."""
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -31,9 +32,9 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """An entry of a folder that cannot be part of a changefeed. ``path`` can be printed; ``reason`` is a phrase.
+    """An entry of a folder that cannot be part of a changefeed. ``path`` is printable; ``reason`` is a phrase.
 
-    ``unlisted``: it is a folder of which nobody can see what is in it; ``hint`` says what to do about that.
+    ``unlisted``: a folder whose content cannot be seen; ``hint`` says what to do about that.
     """
 
     path: str
@@ -56,10 +57,10 @@ LocalEntry = LocalFile | Stray | str
 
 
 def local_entries(root: str, folder: str, recursive: bool) -> Iterator[LocalEntry]:
-    """What is in a folder under ``root``; nothing when it is not there.
+    """The content of a folder under ``root``; empty if it does not exist.
 
-    Links are followed, but for those that lead out of ``root``, and folders that lead back to where they are. ``root`` itself may
-    be reached by links. Raises ``OSError`` for a root that cannot be listed, and for what has another cause than missing rights.
+    Links are followed, except for those that lead out of ``root`` and folders that lead back to a folder above them. ``root``
+    itself may be reached by links. Raises ``OSError`` if the root cannot be listed, and for errors other than missing rights.
     """
     pending = [folder]
     while pending:
@@ -72,13 +73,13 @@ def local_entries(root: str, folder: str, recursive: bool) -> Iterator[LocalEntr
 
 @contextmanager
 def opened_inside(root: str, path: str) -> Iterator[FileIO]:
-    """A file under ``root``, open for reading.
+    """Opens a file under ``root`` for reading.
 
-    What is looked at is what was opened, so that nothing can be exchanged in between. Raises ``OSError``, as ``FileNotFoundError``
-    also for what is no file and for what lies elsewhere.
+    The checks are made on the opened file, so that it cannot be replaced in between. Raises ``OSError``; ``FileNotFoundError`` also
+    for something that is not a file or lies outside.
     """
     absolute = _absolute(root, path)
-    # To open a device may do something. What comes in its place behind this look is opened without waiting, and looked at again.
+    # Opening a device may have effects. If the entry is replaced after this check, it is opened without blocking and checked again.
     if not stat.S_ISREG(Path(absolute).stat().st_mode):
         raise FileNotFoundError(f"{path} is not a file")
     handle = os.open(absolute, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -91,13 +92,13 @@ def opened_inside(root: str, path: str) -> Iterator[FileIO]:
 
 
 def stat_inside(root: str, path: str) -> LocalFile | None:
-    """The regular file at a path under ``root``, ``None`` where there is none, or where it lies elsewhere. Raises ``OSError``."""
+    """The regular file at a path under ``root``; ``None`` if there is none, or if it lies outside. Raises ``OSError``."""
     absolute = _absolute(root, path)
     try:
         found = Path(absolute).stat()
         if not stat.S_ISREG(found.st_mode):
             return None
-        # Opened for its place alone, which asks for no right to read it.
+        # Opened only to get its place, which needs no right to read it.
         handle = os.open(absolute, getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -112,7 +113,7 @@ def _absolute(root: str, path: str) -> str:
 
 
 def _is_inside(root: str, real: str) -> bool:
-    """Whether a path without links lies in ``root``, which may have some."""
+    """Whether a path without links lies in ``root``, which may contain links."""
     if real.startswith(f"{root.rstrip('/')}/"):
         return True
     real_root = os.path.realpath(root).rstrip("/")
@@ -120,7 +121,7 @@ def _is_inside(root: str, real: str) -> bool:
 
 
 def _real(path: str) -> str:
-    """Where a path leads. One that is exchanged while that is found out leads nowhere."""
+    """Where a path leads; nowhere if it is replaced during the look-up."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -128,7 +129,7 @@ def _real(path: str) -> str:
 
 
 def _place_of(handle: int, path: str) -> str:
-    """Where an open file lies, as the kernel knows it; without ``/proc``, where its path leads, if that is still the same file."""
+    """The path of an open file according to the kernel. Without ``/proc``: where its path leads, if that is still the same file."""
     try:
         return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - a path would take longer than the file
     except OSError:
@@ -141,7 +142,7 @@ def _place_of(handle: int, path: str) -> str:
 def _listed(root: str, folder: str) -> Iterator[LocalEntry]:
     absolute = _absolute(root, folder)
     if folder and not _is_inside(root, _real(absolute)):
-        yield _leading_out(folder)  # it was exchanged since the folder above it was listed
+        yield _leading_out(folder)  # it was replaced since the folder above it was listed
         return
     try:
         with os.scandir(absolute) as scan:
@@ -195,7 +196,7 @@ def _entry(root: str, path: str, entry: os.DirEntry[str]) -> Iterator[LocalEntry
 
 
 def _leading_out(path: str, is_folder: bool = True) -> Stray:
-    """A link that is not followed. One in the place of a folder of TiCDC's holds a table up, since its rows may lie there."""
+    """A link that is not followed. In place of a TiCDC folder it stops its table, because the table's rows may be there."""
     above, _, name = path.rpartition("/")
     unlisted = is_folder and above.count("/") > 0 and _LAYOUT.fullmatch(name) is not None
     return Stray(printable(path), _LEADS_OUT, unlisted, _BRING_IN)

@@ -1,4 +1,4 @@
-"""Which files bounded cuts did without, so that a row of one that belonged into such a cut does not fall by the way."""
+"""The files that bounded cuts left out, so that no row of such a file is lost that belonged into the cut."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 
 @dataclass(frozen=True)
 class LeftOutFiles:
-    """The files that are there and that cuts did without, as they were listed, each with the cuts (TSO).
+    """The existing files that cuts left out, as listed, each with the cuts (TSO).
 
-    A file that a cut has taken meanwhile, and that has rows beyond it, is none of them: all of it was read then.
+    A file that a cut has taken since, and that has rows beyond that cut, is not included, because it was read completely then.
     """
 
     files: Mapping[StoredFile, tuple[DataPath, Window]] = field(default_factory=dict)
 
     @classmethod
     def recalled(cls, candidates: Iterable[Candidate], place: StoragePosition) -> LeftOutFiles:
-        """Those of the candidates of which the position says so."""
+        """Those of the candidates that the position lists as left out."""
         files: dict[StoredFile, tuple[DataPath, Window]] = {}
         for stored, path, _ in candidates if place.left_out else ():
             if not _was_read(stored, place):
@@ -37,15 +37,15 @@ class LeftOutFiles:
 
     @property
     def windows(self) -> dict[StoredFile, Window]:
-        """The cuts that did without each file."""
+        """The cuts that left out each file."""
         return {stored: window for stored, (_, window) in self.files.items()}
 
     def extended(
         self, candidates: Iterable[Candidate], firsts: Mapping[StoredFile, int], reached: Callable[[TableId], int]
     ) -> LeftOutFiles:
-        """Of a file whose first row (TSO, in ``firsts``) is still to come: a cut whose position was not written did without it too.
+        """Adds cuts whose position was not written and that left out a file whose first row is still to come.
 
-        ``reached`` is up to where a table is applied (TSO).
+        ``firsts`` are the first rows (TSO); ``reached`` is the ts up to which a table is applied (TSO).
         """
         files = dict(self.files)
         for stored, _, version in candidates if files else ():
@@ -58,9 +58,9 @@ class LeftOutFiles:
     def leaving(
         self, candidates: Iterable[Candidate], taken: Collection[StoredFile], hi: int, reached: Callable[[TableId], int]
     ) -> LeftOutFiles:
-        """What follows a cut up to ``hi`` (TSO) that does without those that are not taken.
+        """The state after a cut up to ``hi`` (TSO) that leaves out the files which are not taken.
 
-        A table that is applied up to there has its rows: a table without key may be, by a cut that broke off.
+        A table that is applied up to there has its rows; a table without key may be, after an aborted cut.
         """
         files = dict(self.files)
         for stored, path, version in candidates:
@@ -71,7 +71,7 @@ class LeftOutFiles:
         return LeftOutFiles(files)
 
     def groups(self, place: StoragePosition) -> tuple[LeftOut, ...]:
-        """What the position has to hold of those that are not consumed."""
+        """What the position must store about those that are not consumed."""
         numbers: dict[tuple[int, int], dict[str, dict[str, list[int]]]] = {}
         for stored, (path, window) in self.files.items():
             if not place.is_consumed(path) and not _was_read(stored, place):
@@ -84,5 +84,5 @@ class LeftOutFiles:
 
 
 def _was_read(stored: StoredFile, place: StoragePosition) -> bool:
-    """Whether a cut has read the file as it is, and found rows beyond its end."""
+    """Whether a cut has read the file in its present form and found rows beyond the cut's end."""
     return stored.path in place.open and place.open[stored.path].is_of(stored.size, stored.modified)

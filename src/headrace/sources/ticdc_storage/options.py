@@ -1,7 +1,8 @@
-"""What a user says of a changefeed: the options in the source's URI and in TiCDC's own changefeed file.
+"""The configured options of a changefeed, from the source's URI and from TiCDC's own changefeed file.
 
 Names and defaults are TiCDC's (TiCDC documentation, "Replicate Data to Storage Services" and "Changefeed Configuration
-Parameters"). The URI wins over the file. Options of the changefeed that do not concern a reader are accepted and left alone.
+Parameters"). The URI takes precedence over the file. Options of the changefeed that do not concern a reader are accepted and
+ignored.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _OTHER_URI_PARAMETERS = frozenset(
 )
 _OWN_URI_PARAMETERS = frozenset({"clock-tolerance", "max-statement-bytes", "new-collations", "time-zone", "strict"})
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
-"""Every parameter that a storage source's URI may have."""
+"""All parameters that a storage source's URI may have."""
 
 _CHANGEFEED_KEYS = frozenset(
     {
@@ -130,7 +131,7 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 
 class Protocol(StrEnum):
-    """The formats of data files that Headrace reads; each value is also the changefeed's word for it."""
+    """The formats of data files that Headrace reads. Each value is also the changefeed's name for it."""
 
     CSV = "csv"
     CANAL_JSON = "canal-json"
@@ -142,35 +143,35 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """How to read a changefeed's folder.
-
-    ``protocol`` and ``date_separator`` are ``None`` when nobody said them: then the files' names tell. ``enable_tidb_extension`` is
-    ``None`` likewise. ``raw_change_events``: updates that change a key are not split.
-    ``file_size`` (bytes) is the size at which TiCDC begins a new file. ``strict`` makes a schema file's wrong
-    checksum an error. ``time_zone`` is TiCDC's ``--tz``. ``expiration_days``: TiCDC removes files that are older (0: never).
-    ``new_collations`` is TiDB's ``new_collations_enabled_on_first_bootstrap``: without, it compares texts byte by byte;
-    ``None`` where nobody says so. ``most_statement_bytes``: a longer statement of a schema file is not read.
-    """
+    """How to read a changefeed's folder."""
 
     protocol: Protocol | None = None
+    """``None`` if not configured: then the files' names decide. The same holds for ``date_separator``."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     canal_json: CanalJsonOptions = field(default_factory=CanalJsonOptions)
     date_separator: DateSeparator | None = None
     partition_separator: bool = True
     use_table_id_as_path: bool | None = None
     enable_tidb_extension: bool | None = None
+    """``None`` if not configured: then the files decide."""
     raw_change_events: bool = False
+    """Updates that change a key are not split."""
     file_size: int = 64 << 20
+    """The size in bytes at which TiCDC begins a new file."""
     expiration_days: int = 0
+    """TiCDC removes files that are older (0: never)."""
     strict: bool = False
+    """A wrong checksum of a schema file is an error."""
     new_collations: bool | None = None
+    """TiDB's ``new_collations_enabled_on_first_bootstrap``. If false, TiDB compares texts byte by byte; ``None`` if unknown."""
     most_statement_bytes: int = 16 << 20
+    """A schema file with a longer statement is not read."""
     clock_tolerance: int = CLOCK_TOLERANCE
     """How far (seconds) commit ts and checkpoints may be ahead of this machine's clock."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
-    """The options of a URI and, beneath it, of the changefeed file at the path ``changefeed``. Raises DefinitionError."""
+    """The options of a URI and, with lower precedence, of the changefeed file at ``changefeed``. Raises DefinitionError."""
     reject_unknown(uri.params.keys(), URI_PARAMETERS, "parameter of a storage source")
     told, selectors = _read_changefeed(changefeed) if changefeed else ({}, ColumnSelectors())
     told.update({key: _unescaped(key, value) for key, value in uri.params.items()})
@@ -178,7 +179,7 @@ def read_options(uri: Uri, changefeed: str | None = None) -> StorageOptions:
 
 
 def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageOptions:
-    # TiCDC puts CRLF only where the key is absent, and its documentation calls an empty text CRLF too; CSV without any
+    # TiCDC uses CRLF only if the key is absent, but according to its documentation an empty text also means CRLF. CSV without a
     # terminator cannot be read, canal-JSON can.
     terminator = _text(told, "terminator", "\r\n")
     time_zone = _text(told, "time-zone", "UTC")
@@ -226,7 +227,7 @@ def _whole(told: Mapping[str, object], key: str, default: int, unit: str) -> int
 
 
 def _read_changefeed(path: str) -> tuple[dict[str, object], ColumnSelectors]:
-    """The options of a changefeed file in one flat dictionary under the URI's names, and its column selectors."""
+    """The options of a changefeed file in one flat dictionary with the URI's names, and its column selectors."""
     try:
         with Path(path).open("rb") as stream:
             document = tomllib.load(stream)
@@ -274,7 +275,7 @@ def _selectors(sink: Mapping[str, object], case_sensitive: bool, path: str) -> C
 
 
 def _unescaped(key: str, value: str) -> str:
-    """Control characters of delimiter and terminator may be written as ``\\t`` in a URI, where TOML has its own escapes."""
+    r"""Replaces escapes like ``\t`` in a URI's delimiter and terminator by control characters. TOML has its own escapes."""
     if key in ("delimiter", "terminator"):
         for written, meant in _ESCAPES.items():
             value = value.replace(written, meant)

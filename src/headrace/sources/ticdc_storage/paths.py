@@ -1,8 +1,8 @@
-"""The paths of TiCDC's storage sink as values: what a file is, read off its path, and the path of such a value.
+"""The paths of TiCDC's storage sink as values: parses a path into the kind of file, and formats it again.
 
-Grammar: TiCDC documentation, "Replicate Data to Storage Services", sections "Storage path structure" and "Index files";
-the variants of older releases, of table-id mode and of tables spread over several nodes are included. All paths are relative
-to the root of the changefeed's folder, with ``/`` between segments.
+Grammar: TiCDC documentation, "Replicate Data to Storage Services", sections "Storage path structure" and "Index files"; the
+variants of older releases, of table-id mode and of tables spread over several nodes are included. All paths are relative to the
+root of the changefeed's folder, with ``/`` between segments.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _YEAR = re.compile(r"[0-9]{4}")
 _META = "meta"
 _LONGEST_TSO = len(str(MAX_TSO))
 _MOST_NUMBER = (1 << 64) - 1
-"""Of files: TiCDC counts in 64 bits. What is larger is none of its."""
+"""The greatest file number: TiCDC counts in 64 bits. A file with a larger number is not TiCDC's."""
 
 
 class DateSeparator(StrEnum):
-    """The changefeed's ``date-separator``: how finely data files are spread over directories by flush time."""
+    """The changefeed's ``date-separator``: the interval of flush time that one directory of data files covers."""
 
     NONE = "none"
     YEAR = "year"
@@ -44,7 +44,7 @@ class DateSeparator(StrEnum):
 class SchemaPath:
     """A schema file. ``table`` is empty for a database-level file and in table-id mode.
 
-    Whether a three-segment path is database-level or of table-id mode only its content tells. ``legacy`` is the layout
+    Only the content shows whether a three-segment path is database-level or of table-id mode. ``legacy`` is the layout
     ``{database}/{table}/{version}/schema.json``, which has no checksum.
     """
 
@@ -56,7 +56,7 @@ class SchemaPath:
 
     @property
     def parent(self) -> str:
-        """What the file describes: ``database/table``, ``database``, or the table id."""
+        """The object that the file describes: ``database/table``, ``database``, or the table id."""
         return f"{self.database}/{self.table}" if self.table else self.database
 
     @property
@@ -73,20 +73,21 @@ class SchemaPath:
 
 @dataclass(frozen=True)
 class DataPath:
-    """A data file.
-
-    ``parent`` is ``database/table``, or the table id in table-id mode; ``partition`` the physical partition id or ``""``;
-    ``date`` the date directory or ``""``; ``dispatcher`` the opaque id that tables spread over nodes have, or ``""``.
-    ``digits`` is the file number as it is written, ``extension`` ``csv`` or ``json``.
-    """
+    """A data file."""
 
     parent: str
+    """``database/table``, or the table id in table-id mode."""
     version: int
     partition: str
+    """The physical partition id or ``""``."""
     date: str
+    """The date directory or ``""``."""
     dispatcher: str
+    """The opaque id in the files of tables spread over nodes, or ``""``."""
     digits: str
+    """The file number as written."""
     extension: str
+    """``csv`` or ``json``."""
 
     @property
     def number(self) -> int:
@@ -113,7 +114,7 @@ class DataPath:
 
 @dataclass(frozen=True, slots=True)
 class IndexPath:
-    """An index file. Its content is a hint that Headrace never needs: it may name absent files, and lag behind."""
+    """An index file. Its content is only a hint, which Headrace does not need: it may be outdated and name missing files."""
 
     directory: str
     dispatcher: str
@@ -145,11 +146,10 @@ StoragePath = SchemaPath | DataPath | IndexPath | MetadataPath | ForeignPath
 
 
 def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids: Collection[str] = ()) -> StoragePath:
-    """What the file at ``key`` is.
+    """The kind of file at ``key``.
 
-    ``date_separator`` is the changefeed's, ``None`` when unknown; ``table_ids`` are the first segments that are known to be
-    table ids. Both only matter for the two ambiguous forms, a four-digit directory that may be a year or a partition or
-    a version.
+    ``date_separator`` is the changefeed's, ``None`` if unknown. ``table_ids`` are first segments that are known to be table ids.
+    Both matter only for two ambiguous forms: a four-digit directory that may be a year or a partition, or a year or a version.
     """
     if key == METADATA:
         return MetadataPath()
@@ -162,7 +162,7 @@ def parse_path(key: str, date_separator: DateSeparator | None = None, table_ids:
 
 
 def first_file_in(directory: str, date_separator: DateSeparator | None, table_ids: Collection[str]) -> DataPath | None:
-    """What the first data file in a directory would be; ``None`` where none can lie. See :func:`parse_path`."""
+    """The path of the first data file in a directory; ``None`` if no data file can be there. See :func:`parse_path`."""
     path = parse_path(f"{directory}/CDC000001.csv", date_separator, table_ids)
     return path if isinstance(path, DataPath) else None
 
@@ -174,28 +174,28 @@ def parse_data_name(name: str) -> tuple[str, str, str] | None:
 
 
 def is_misplaced(key: str) -> bool:
-    """Whether a file that :func:`parse_path` calls foreign has the name of a schema or data file: only its folder is none."""
+    """Whether a file that :func:`parse_path` calls foreign has the name of a schema or data file: only its folder is wrong."""
     name = key.rpartition("/")[2]
     return _SCHEMA_NAME.fullmatch(name) is not None or _DATA_NAME.fullmatch(name) is not None
 
 
 def has_possible_names(path: str) -> bool:
-    """Whether a database and a table can have the names of the folders that a file lies in. TiCDC writes into no others."""
+    """Whether the folders of a file can be the names of a database and a table. TiCDC writes into no others."""
     return all(is_possible_name(segment) for segment in path.split("/")[:-1][:2])
 
 
 def stream_of(dispatcher: str, digits: str) -> str:
     """The name of a sequence of file numbers inside a directory.
 
-    Two names of one number that differ in the zeros before it (the file index width was changed) are two files, hence
-    two streams.
+    Two names of one number that differ in leading zeros (because the file index width was changed) are two files, hence two
+    streams.
     """
     width = len(digits) if digits.startswith("0") else 0
     return f"{dispatcher}/{width}"
 
 
 def is_version(segment: str) -> bool:
-    """Whether a directory name can be a table version, which is a TSO."""
+    """Whether a directory name can be a table version, that is a TSO."""
     return len(segment) <= _LONGEST_TSO and _DIGITS.fullmatch(segment) is not None and int(segment) <= MAX_TSO
 
 
@@ -203,7 +203,7 @@ def _parse_schema(segments: list[str], name: str) -> SchemaPath | None:
     match = _SCHEMA_NAME.fullmatch(name)
     if match and len(segments) in (3, 4) and segments[-2] == _META:
         table = segments[1] if len(segments) == 4 else ""
-        # Writers never pad the version; a padded one would not round-trip, and no writer made it.
+        # Writers never pad the version. A padded one is not from a writer, and its path could not be formatted again.
         return SchemaPath(segments[0], table, int(match.group(1)), match.group(2)) if is_version(match.group(1)) else None
     if name == _LEGACY_SCHEMA_NAME and len(segments) == 4 and is_version(segments[2]):
         return SchemaPath(segments[0], segments[1], int(segments[2]), legacy=True)
@@ -236,7 +236,7 @@ def _parse_data(
 def _parse_directory(
     parts: list[str], date_separator: DateSeparator | None, table_ids: Collection[str]
 ) -> tuple[str, str, str, str] | None:
-    """``(parent, version, partition, date)`` of a data directory, ``None`` when it has no such form."""
+    """``(parent, version, partition, date)`` of a data directory, ``None`` if it does not have that form."""
     rest = parts
     date = ""
     if rest and _is_date(rest, date_separator, table_ids):
@@ -252,16 +252,16 @@ def _parse_directory(
 
 
 def _is_date(parts: list[str], date_separator: DateSeparator | None, table_ids: Collection[str]) -> bool:
-    """Whether the last directory is a date. Dates with dashes are certain; a year is not, and then the configuration decides."""
+    """Whether the last directory is a date. Dates with dashes are certain; for a year, the configuration decides."""
     last = parts[-1]
     if _DASHED_DATE.fullmatch(last):
         return True
     if not _YEAR.fullmatch(last):
         return False
     if date_separator is not None:
-        # A bucket that changed its separator holds both forms; five segments can only end in a date.
+        # A bucket whose changefeed changed its separator has both forms. Five segments can only end in a date.
         return date_separator is DateSeparator.YEAR or len(parts) == 5
     if len(parts) == 3:
         return parts[0] in table_ids
-    # Unknown separator: a partition's physical id has four digits only in a young cluster, so a plausible year is one.
+    # Unknown separator: physical partition ids have four digits only in a young cluster, so a plausible year is taken as a year.
     return len(parts) == 5 or (len(parts) == 4 and 2020 <= int(last) <= 2099)

@@ -1,4 +1,4 @@
-"""One poll of a changefeed's folder: from the position and what earlier polls have learned to an offer."""
+"""One poll of a changefeed's folder: makes an offer from the position and what earlier polls have learned."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ _LOST_KEYS = (
 
 @dataclass(frozen=True)
 class _Found:
-    """What the folder holds that may not be applied yet, before it is cut short."""
+    """What the folder has that may not be applied yet, before the bound is applied."""
 
     catalogue: Catalogue
     protocol: Protocol
     exact: bool | None
-    """Whether rows have their exact commit ts: as configured, else as a data file shows; ``None`` while none is needed."""
+    """Whether rows have their exact commit ts: as configured, otherwise as a data file shows; ``None`` if not needed yet."""
     watermark: int
     schema_bound: int
     selected: Selection
@@ -89,7 +89,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Part:
-    """The files that are offered, up to where, and what the cut does without. ``bounded`` is ``None`` when that is all."""
+    """The offered files, and the files that the cut leaves out. ``bounded`` is ``None`` if all files are offered."""
 
     candidates: Sequence[Candidate]
     left_out: LeftOutFiles
@@ -98,9 +98,9 @@ class _Part:
 
 @dataclass(frozen=True)
 class Poll:
-    """One poll. It says the same whoever has polled before: what ``folder`` remembers only saves work.
+    """One poll. Its result does not depend on earlier polls of this object; what ``folder`` caches only saves work.
 
-    ``known`` is what earlier polls have learned, as it counts at ``place``.
+    ``known`` is what earlier polls have learned, as far as it counts at ``place``.
     """
 
     folder: Folder
@@ -113,7 +113,7 @@ class Poll:
     bound: Bound | None = None
 
     def offer(self) -> Offer:
-        """The watermark first, then a listing, unless the watermark has not moved. See ``EventSource.poll``."""
+        """Reads the watermark first, then lists the folder, unless the watermark has not moved. See ``EventSource.poll``."""
         published = published_in(self.folder) if self.final else self.folder.reader.checkpoint()
         known, notices = self._see_watermark(published or 0)
         if published is None:
@@ -180,7 +180,7 @@ class Poll:
         return replace(offer, learned=replace(learned, listing=listing))
 
     def _learned(self, found: _Found, offer: Offer, left_out: LeftOutFiles, owned: Announced) -> StorageLearned:
-        """What a cut of the offer, and the next poll, have to know."""
+        """What a cut of the offer, and the next poll, need to know."""
         offered = {stored.path: (version.table_id, stored) for stored, _, version in found.selected.candidates}
         applied = found.judged.applied.items()
         drain = None
@@ -197,7 +197,7 @@ class Poll:
         )
 
     def _see_watermark(self, read: int) -> tuple[StorageLearned, list[Notice]]:
-        """Keeps the largest watermark ever seen: what was complete once stays so, whatever is written again."""
+        """Keeps the largest watermark ever seen: data that were once complete stay complete, whatever is written again."""
         drain = self.place.drain
         seen = max(self.known.watermark, self.place.watermark)
         promised = drain.published if drain is not None else self.place.watermark
@@ -226,7 +226,7 @@ class Poll:
         ]
 
     def _found(self, listing: Listing, catalogue: Catalogue) -> _Found:
-        """The files that may hold rows below the watermark and the bound for schema changes, and whether commit ts are exact."""
+        """The files that may have rows below the watermark and the bound for schema changes, and whether commit ts are exact."""
         protocol = detect_protocol(listing, self.options)
         watermark, schema_bound = (MAX_TSO, MAX_TSO) if self.final else (self.known.watermark, self._schema_bound())
 
@@ -247,14 +247,14 @@ class Poll:
         return _Found(catalogue, protocol, exact, watermark, schema_bound, selected, judged)
 
     def _format_notices(self, found: _Found) -> Iterator[Notice]:
-        """What is lost with files of this kind."""
+        """Notices about what is lost with files of this kind."""
         if not found.is_exact:
             yield Notice(no_commit_ts(found.protocol))
         if found.protocol is Protocol.CSV and self.options.raw_change_events and not self.options.csv.output_old_value:
             yield Notice(_LOST_KEYS)
 
     def _unread(self, found: _Found) -> tuple[tuple[SchemaChange, ...], Announced]:
-        """What schema files that are missing or cannot be read may do, and the data files that need them, with their tables."""
+        """What missing or unreadable schema files may do, and the data files that need them, with their tables."""
         catalogue, unknown = found.catalogue, found.selected.unknown
         broken = schema_problems(catalogue, self.place)
         known = {(path.parent, path.version) for problem in broken if isinstance(path := parse_path(problem.file), SchemaPath)}
@@ -270,9 +270,9 @@ class Poll:
         return unread_changes(catalogue, files), owned
 
     def _vanished(self, listing: Listing, found: _Found, owned: Announced) -> tuple[Problem, ...]:
-        """What keeps tables from being offered whole: folders that cannot be listed, and files that are not there any more.
+        """Problems that prevent a complete offer of tables: folders that cannot be listed, and files that have disappeared.
 
-        And files that may have been applied before they were written again, where nothing tells.
+        Also files that may have been applied before they were written again, if that cannot be determined.
         """
         announced = {path: table_id for path, (table_id, _) in {**self.known.announced, **owned}.items()}
         return (
@@ -285,11 +285,11 @@ class Poll:
     def _end(
         self, found: _Found, candidates: Sequence[Candidate], unread: Sequence[SchemaChange]
     ) -> tuple[int, tuple[Notice, ...], tuple[Problem, ...]]:
-        """Where the files of a final offer end (TSO), what a person vouches for, and the tables that have no end.
+        """Where the files of a final offer end (TSO), what a person confirms, and the problems of tables without an end.
 
-        Nothing in the folder lies beyond the end untold. Rows without a schema file that can be read lie behind its version, so
-        that is taken in, and their tables stop there (``unread``). Data ahead of the clock tell of no end, and stop their table.
-        What a person vouches for is said of a drain once, not of each of its parts.
+        Everything beyond the end is reported. Rows without a readable schema file are above its version, so the end includes that
+        version, and their tables stop there (``unread``). Data ahead of the clock do not determine the end; they stop their table.
+        What a person confirms is reported once for a drain, not for each of its parts.
         """
         catalogue, ends, known, latest = found.catalogue, self.folder.ends, self.known, self._latest
         told = tuple(ahead_notices(catalogue, unread, latest))
@@ -309,13 +309,13 @@ class Poll:
         return rest.end, told, endless
 
     def _splits_of(self, found: _Found, candidates: Sequence[Candidate], problems: Sequence[Problem]) -> tuple[FileSplit, ...]:
-        """The files of a final offer but for those of tables with problems, to be read for where they end."""
+        """The files of a final offer whose end must be found by reading, without those of tables with problems."""
         stopped = {problem.table_id for problem in problems}
         others = [candidate for candidate in candidates if candidate[2].table_id not in stopped]
         return ranked_splits(others, self.location, self.options, found.protocol, found.precision.has_commit_ts, self.place)
 
     def _early(self, found: _Found, candidates: Sequence[Candidate]) -> Mapping[StoredFile, int]:
-        """The files with rows that count below their version, and where they begin (TSO)."""
+        """The files with rows that count below their version, and where these begin (TSO)."""
         beginnings = self.folder.beginnings
         beginnings.keep({stored for stored, _, _ in candidates})
         if not found.is_exact:
@@ -329,7 +329,7 @@ class Poll:
 
     @property
     def _latest(self) -> int:
-        """The TSO behind which nothing counts."""
+        """The TSO above which nothing counts."""
         return latest_tso(time.time(), self.options.clock_tolerance)
 
     @property
@@ -341,7 +341,8 @@ class Poll:
     ) -> _Part:
         """The part of the offer that the bound allows.
 
-        Files of tables that do not count for it are always in it: whatever comes to be of such a table, none is passed over.
+        It always includes the files of tables that do not count for the bound, so that none is lost whatever happens to such a
+        table.
         """
         left_out, bound = LeftOutFiles.recalled(candidates, self.place), self._bound
         counted, others = split_by_table(candidates, bound.counts)
@@ -364,14 +365,14 @@ class Poll:
         return _Part(candidates if part is None else (*part.candidates, *others), left_out, part)
 
     def _schema_bound(self) -> int:
-        """Schema changes at the watermark are not certain, unless a final drain took what there was."""
+        """Schema changes at the watermark are not certain, unless a final drain applied what was there."""
         watermark = self.known.watermark
         is_drained = self.place.drain is not None and self.place.drain.end == watermark
         return watermark + 1 if is_drained else watermark
 
 
 def _forgotten(listing: Listing, place: StoragePosition) -> Forgotten:
-    """What an older Headrace did not write down, as it is found now."""
+    """What an older Headrace did not record, as found now."""
     unsettled = {directory for directory, modified in place.settled.items() if modified == UNSETTLED}
     if not unsettled and not place.unknown_below:
         return Forgotten()
@@ -395,19 +396,19 @@ def _size_of(candidates: Sequence[Candidate]) -> int:
 
 
 def told_exact(protocol: Protocol, options: StorageOptions) -> bool | None:
-    """Whether rows have their exact commit ts, as configured; ``None`` where only the files tell."""
+    """Whether rows have their exact commit ts, as configured; ``None`` if only the files show it."""
     return options.csv.include_commit_ts if protocol is Protocol.CSV else options.enable_tidb_extension
 
 
 def precision_of(protocol: Protocol, *, exact: bool) -> CommitTsPrecision:
-    """What is known of the commit ts of rows, which have it or not: a canal-JSON message tells its millisecond in any case."""
+    """The precision of the rows' commit ts: a canal-JSON message without commit ts still has its millisecond."""
     if exact:
         return CommitTsPrecision.EXACT
     return CommitTsPrecision.NONE if protocol is Protocol.CSV else CommitTsPrecision.MILLISECOND
 
 
 def published_in(folder: Folder) -> int | None:
-    """The checkpoint in ``metadata``, ``None`` when the changefeed has never written one."""
+    """The checkpoint in ``metadata``; ``None`` if the changefeed has never written one."""
     try:
         return folder.reader.checkpoint()
     except NoWatermarkError:
@@ -415,13 +416,13 @@ def published_in(folder: Folder) -> int | None:
 
 
 def table_of(path: str, catalogue: Catalogue, options: StorageOptions) -> TableId | None:
-    """The table of a data file, by its path; ``None`` for what is no path of one, which an older Headrace may have taken for it."""
+    """The table of a data file, by its path; ``None`` for another path, which an older Headrace may have taken for such a file."""
     parsed = parse_path(path, options.date_separator, catalogue.table_ids)
     return catalogue.table_of(parsed.parent, parsed.version) if isinstance(parsed, DataPath) else None
 
 
 def schema_problems(catalogue: Catalogue, place: StoragePosition) -> list[Problem]:
-    """The catalogue's problems that still matter: not those of versions that every row has passed."""
+    """The catalogue's problems that still matter: not those of versions that all rows have passed."""
     problems = []
     for problem in catalogue.problems:
         path = parse_path(problem.file)

@@ -1,8 +1,8 @@
-"""What of a changefeed's files nobody needs to read again: pure values, and the JSON text that the ledger keeps of them.
+"""Which of a changefeed's files need not be read again: pure values, and the JSON text that the ledger stores.
 
-The position lists few files. Consumed files are intervals of their numbers, per directory and stream. Date directories that are
-over share one text per stream. What a stopped table has to read yet is intervals too. Only files with rows above the watermark
-are named one by one.
+The position lists few files. Consumed files are stored as intervals of their numbers, per directory and stream. Past date
+directories share one text per stream. Files that a stopped table still has to read are intervals, too. Only files with rows above
+the watermark are listed one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.sources.ticdc_storage.intervals import (
 from headrace.sources.ticdc_storage.paths import DataPath, parse_data_name, stream_of
 
 UNSETTLED = -1
-"""Of which time the consumed files of a directory are at most was never written down: by a ledger of an older Headrace."""
+"""For a directory whose latest time of consumed files was not recorded, because the ledger is from an older Headrace."""
 _FORMAT = 2
 _FORMATS = (1, _FORMAT)
 
@@ -40,18 +40,18 @@ Files = Mapping[str, Mapping[str, Intervals]]
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that was announced, and of which rows up to the watermark are applied.
+    """A file that was announced and whose rows up to the watermark are applied.
 
-    ``pending_ts`` (TSO) is the smallest commit ts that is not. ``modified`` 0 is unknown.
+    ``pending_ts`` (TSO) is the smallest commit ts that is not applied. ``modified`` 0 is unknown.
     """
 
     size: int
     modified: int
     pending_ts: int
     first_ts: int = 0
-    """The smallest commit ts (TSO) of all its rows, where ``last_ts`` is known."""
+    """The smallest commit ts (TSO) of all its rows, if ``last_ts`` is known."""
     last_ts: int = 0
-    """The greatest one; 0 where it is not known."""
+    """The greatest commit ts (TSO); 0 if unknown."""
 
     def is_of(self, size: int, modified: int) -> bool:
         """Whether a file of this size and time is the one that was read."""
@@ -60,7 +60,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Files of one directory and unit that have to be read whatever the watermark is. ``size`` is their bytes together."""
+    """Files of one directory and unit that must be read regardless of the watermark. ``size`` is their total in bytes."""
 
     numbers: Intervals
     size: int
@@ -68,9 +68,9 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a consumed file was: modification time in ns, :func:`fingerprint`, and the CRC-32 of its content where that counts.
+    """A consumed file: its modification time in ns, :func:`fingerprint`, and the CRC-32 of its content if that counts.
 
-    ``modified`` is 0 where it is not known, and the fingerprint is empty then, but for those from an older Headrace.
+    ``modified`` is 0 if unknown, and the fingerprint is empty then, except for marks from an older Headrace.
     """
 
     modified: int
@@ -80,9 +80,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a cut made of one file. ``consumed`` means that every row of it is applied; ``modified`` 0 is unknown.
+    """The result of a cut for one file. ``consumed``: every row of it is applied; ``modified`` 0 is unknown.
 
-    A file that is not consumed and has no ``pending_ts`` (TSO) has to be read again whatever the watermark is: its table stopped,
+    A file that is not consumed and has no ``pending_ts`` (TSO) must be read again regardless of the watermark: its table stopped,
     or its last record was cut off.
     """
 
@@ -96,12 +96,12 @@ class FileState:
     last_ts: int = 0
     """See :class:`OpenFile`."""
     told: bool = False
-    """It was read to its end: what of it came too late was told."""
+    """It was read to its end, and its late rows were reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Files that cuts from ``lo`` to ``hi`` (TSO) did without, because their first rows lie above."""
+    """Files that cuts from ``lo`` to ``hi`` (TSO) left out, because their first rows are above."""
 
     lo: int
     hi: int
@@ -110,7 +110,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files lie in a folder that is named by a table id, as its newest schema file that could be read said."""
+    """The table to which a folder named by a table id belongs, according to its newest readable schema file."""
 
     version: int
     table_id: TableId
@@ -118,55 +118,55 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Consumed files of a table's path that are gone, and that the position does not name any more (:mod:`~.forgetting`)."""
+    """Consumed files of a table's path that are gone and that the position no longer lists (:mod:`~.forgetting`)."""
 
     files: int
-    """How many, each as often as it was forgotten."""
+    """Their number; a file counts each time it is dropped."""
     version: int
-    """The newest one of theirs."""
+    """The newest of their versions."""
     day: str = ""
-    """The last day (ISO) of the newest date of theirs that was over; ``""`` for none."""
+    """The last day (ISO) of the newest of their past dates; ``""`` for none."""
     undated: bool = False
-    """Whether some had no date, or one that was not over."""
+    """Whether some had no date, or one that was not past."""
 
 
 @dataclass(frozen=True)
 class StoragePosition:
-    """The source's place in a changefeed's folder."""
+    """The source's position in a changefeed's folder."""
 
     watermark: int = 0
     passed: Mapping[str, int] = field(default_factory=dict)
-    """A table's path -> the version below which its checkpoint has passed everything."""
+    """A table's path -> the version below which its checkpoint has passed all rows."""
     unknown_below: Mapping[str, int] = field(default_factory=dict)
-    """A table's path -> the version below which an older Headrace forgot what it had consumed: all that was there."""
+    """A table's path -> the version below which an older Headrace dropped its list of consumed files: all that existed."""
     consumed: Mapping[str, Mapping[str, Intervals]] = field(default_factory=dict)
     """Directory and stream -> numbers."""
     days: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Directory of date directories, and stream with the length of their names -> the numbers (:mod:`~.days`)."""
+    """The parent of date directories, and stream with the length of their names -> the numbers (:mod:`~.days`)."""
     settled: Mapping[str, int] = field(default_factory=dict)
-    """Directory, or one of date directories -> a time (ns): a consumed file modified later has a mark, or is another one."""
+    """Directory, or parent of date directories -> a time (ns): a consumed file modified later has a mark, or is another one."""
     marks: Mapping[str, Mapping[str, Mark]] = field(default_factory=dict)
-    """Directory and file name -> what is known of the consumed files that are later than that."""
+    """Directory and file name -> the marks of consumed files that are later than that."""
     open: Mapping[str, OpenFile] = field(default_factory=dict)
     unread: Mapping[str, Mapping[str, Unread]] = field(default_factory=dict)
     late: Mapping[str, Late] = field(default_factory=dict)
-    """Of the unread files those that came late, by their paths: a cut that takes them tells of the rows that it passes over."""
+    """The unread files that came late, by path: a cut that takes them reports the rows that it skips."""
     left_out: tuple[LeftOut, ...] = ()
     begun: Files = field(default_factory=dict)
-    """Files that a cut of several steps takes: rows of theirs may be applied before anything else here says so."""
+    """Files that a cut of several steps takes: their rows may be applied before anything else here shows it."""
     drain: Drain | None = None
-    """There until the watermark has passed it."""
+    """Kept until the watermark has passed it."""
     owners: Mapping[str, Owner] = field(default_factory=dict)
-    """Table id -> the table: no path tells it when its schema files are damaged or removed."""
+    """Table id -> the table, since paths do not show it when its schema files are damaged or removed."""
     gone: Mapping[str, Gone] = field(default_factory=dict)
-    """A table's path -> what was forgotten of it."""
+    """A table's path -> its dropped files."""
     given_up: Mapping[str, str] = field(default_factory=dict)
     """The path of a file of another protocol that a person gave up -> its :func:`fingerprint`. Its number says nothing of the
     changefeed's own files, so ``consumed`` does not have it."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
-        """The position of a ledger's text; empty text is the beginning. Raises ``ValueError`` for text that is no position."""
+        """The position in a ledger's text. An empty text is the beginning. Raises ``ValueError`` for any other text."""
         if not text:
             return cls()
         try:
@@ -205,7 +205,7 @@ class StoragePosition:
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
 
     def is_consumed(self, path: DataPath) -> bool:
-        """Whether every row of the file is applied, going by its name."""
+        """Whether every row of the file is applied, according to its name."""
         return self.is_consumed_at(path.directory, path.dispatcher, path.digits, path.key)
 
     def is_consumed_at(self, directory: str, dispatcher: str, digits: str, key: str) -> bool:
@@ -227,23 +227,23 @@ class StoragePosition:
         return text is not None and contains(numbers_at(text, name), int(digits))
 
     def is_sealed(self, directory: str) -> bool:
-        """Whether the directory is a date's, and as old as those into which nobody should write any more."""
+        """Whether the directory is that of a date, and old enough that nothing should be written into it any more."""
         return directory not in self.consumed and self.is_before_sealed(directory)
 
     def is_before_sealed(self, directory: str) -> bool:
-        """Whether a later date than the directory's is sealed already."""
+        """Whether a later date than the directory's is already sealed."""
         base, _, name = directory.rpartition("/")
         return any(reaches(text, name) for text in self.days.get(base, {}).values())
 
     def is_before_gone(self, path: DataPath) -> bool:
-        """Whether nothing is known of the file, and files of its date or of later ones of its table are forgotten."""
+        """Whether the file is unknown, and files of its date, or of later dates of its table, were dropped."""
         gone = self.gone.get(path.parent)
         if gone is None or not gone.day or self.is_open(path.key) or path.stream in self.consumed.get(path.directory, {}):
             return False
         return "" < last_day(path.date) <= gone.day
 
     def is_unread(self, directory: str, key: str) -> bool:
-        """Whether the file has to be read whatever the watermark is, and was announced."""
+        """Whether the file was announced and must be read regardless of the watermark."""
         units = self.unread.get(directory)
         if units is None:
             return False
@@ -252,28 +252,28 @@ class StoragePosition:
         return entry is not None and contains(entry.numbers, place.number)
 
     def is_open(self, key: str) -> bool:
-        """Whether the file was announced, and has rows that are not applied."""
+        """Whether the file was announced and has rows that are not applied."""
         return key in self.open or (bool(self.unread) and self.is_unread(key.rpartition("/")[0], key))
 
     def has_begun(self, key: str, size: int, modified: int) -> bool:
-        """Whether the file of this size and time was read, and has rows that are not applied."""
+        """Whether the file with this size and time was read and has rows that are not applied."""
         entry = self.open.get(key)
         return entry is not None and entry.is_of(size, modified)
 
     def is_behind(self, path: DataPath) -> bool:
-        """Whether the file was never announced, though one with a larger number was applied, in part at least."""
+        """Whether the file was never announced, though one with a larger number was applied, at least in part."""
         if path.key in self.late:
             return self.late[path.key].is_behind
         return not (self.is_consumed(path) or self.is_open(path.key)) and self.is_behind_at(place_of(path.key))
 
     def drain_before(self, key: str) -> Drain | None:
-        """The final drain that the file came after."""
+        """The final drain after which the file came."""
         if key in self.late:
             return self.late[key].drain
         return None if self.is_open(key) else self.drain
 
     def is_behind_at(self, place: FilePlace) -> bool:
-        """Whether a file with a larger number than this place was applied, in part at least."""
+        """Whether a file with a larger number than this place was applied, at least in part."""
         path = place
         begun = self.begun.get(path.directory, {}).get(place.unit, ())
         applied = [self.consumed.get(path.directory, {}).get(place.stream, ()), () if contains(begun, place.number) else begun]
@@ -299,18 +299,18 @@ class StoragePosition:
         return found
 
     def has_part(self, prefix: str) -> bool:
-        """Whether anything was read, or is to be read, of a path that begins like this."""
+        """Whether any file whose path begins like this was read, or is to be read."""
         tables = (f"{parent}/" for parent in self.gone)
         return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open, *tables))
 
     def goes_on_from(self, former: StoragePosition) -> bool:
-        """Whether every file that counts as consumed at ``former`` counts as consumed here too."""
+        """Whether every file that counts as consumed at ``former`` also does here."""
         if self is former:
             return True
         opened = {path.rpartition("/")[0] for path in self.open.keys() - former.open.keys()}
         opened |= {directory for directory, units in self.unread.items() if units != former.unread.get(directory)}
         if any(former.consumed_in(directory) for directory in opened):
-            # A file that is not applied may be one that was.
+            # A file that is not applied here may have been applied there.
             paths = [*self.open.keys() - former.open.keys(), *(path for path, _ in self.unread_files())]
             if any(not former.is_open(path) and former.is_consumed_path(path) for path in paths):
                 return False
@@ -327,7 +327,7 @@ class StoragePosition:
         return parsed is not None and self.is_consumed_at(directory, parsed[0], parsed[1], path)
 
     def consumed_directories(self) -> Iterator[str]:
-        """The directories of which files were consumed, those of sealed dates too."""
+        """The directories with consumed files, including those of sealed dates."""
         yield from self.consumed
         for base, streams in self.days.items():
             for name in sorted({name for text in streams.values() for name in days_of(text)}):
@@ -335,11 +335,11 @@ class StoragePosition:
                     yield f"{base}/{name}"
 
     def is_changed(self, path: DataPath, size: int, modified: int) -> bool:
-        """Whether a consumed file is known to have been another one."""
+        """Whether a consumed file is known to have been a different one."""
         return self._is_changed_at(path.directory, path.key, size, modified)
 
     def is_applied(self, key: str, size: int, modified: int) -> bool:
-        """Whether every row of a file is applied that is of this size and time; the layout does not matter for that."""
+        """Whether every row of the file with this size and time is applied. Does not need to know the layout."""
         directory = key.rpartition("/")[0]
         return self.is_consumed_path(key) and not self._is_changed_at(directory, key, size, modified)
 
@@ -353,7 +353,7 @@ class StoragePosition:
         return settled != UNSETTLED and modified > settled
 
     def content_of(self, path: DataPath) -> int | None:
-        """The CRC-32 of a consumed file's content, where it is known."""
+        """The CRC-32 of a consumed file's content, if known."""
         mark = self.marks.get(path.directory, {}).get(path.key.rpartition("/")[2])
         return mark.content if mark is not None else None
 
@@ -369,7 +369,7 @@ class StoragePosition:
         return self.given_up.get(key) == fingerprint(size, modified)
 
     def unread_files(self) -> Iterator[tuple[str, int]]:
-        """The path and the bytes, as an average, of each file that has to be read whatever the watermark is."""
+        """The path and the average size in bytes of each file that must be read regardless of the watermark."""
         for directory, units in self.unread.items():
             for unit, entry in units.items():
                 size, rest = divmod(entry.size, max(1, count_of(entry.numbers)))
@@ -378,7 +378,7 @@ class StoragePosition:
                     rest = 0
 
     def begun_files(self) -> Iterator[str]:
-        """The paths of the files that a cut took which broke off."""
+        """The paths of the files that an aborted cut took."""
         for directory, units in self.begun.items():
             for unit, numbers in units.items():
                 yield from (path_of(directory, unit, number) for number in numbers_of(numbers))
@@ -386,7 +386,7 @@ class StoragePosition:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """A data file's path taken apart."""
+    """The parsed path of a data file."""
 
     directory: str
     stream: str
@@ -406,7 +406,7 @@ def place_of(path: str) -> FilePlace:
 
 
 def path_of(directory: str, unit: str, number: int) -> str:
-    """The inverse of :func:`place_of`. Raises ``ValueError`` for a unit that is none."""
+    """The inverse of :func:`place_of`. Raises ``ValueError`` for a text that is not a unit."""
     stream, _, extension = unit.rpartition(".")
     dispatcher, _, width = stream.rpartition("/")
     prefix = f"_{dispatcher}_" if dispatcher else ""
@@ -414,7 +414,7 @@ def path_of(directory: str, unit: str, number: int) -> str:
 
 
 def _holds(all_numbers: Mapping[str, Intervals], numbers: Mapping[str, Intervals]) -> bool:
-    """Whether these streams have all numbers of those."""
+    """Whether ``all_numbers`` has all of ``numbers``, stream by stream."""
     return all(united(all_numbers.get(stream, ()), found) == all_numbers.get(stream, ()) for stream, found in numbers.items())
 
 
@@ -424,7 +424,7 @@ def fingerprint(size: int, modified: int) -> str:
 
 
 def has_file(files: Files, place: FilePlace) -> bool:
-    """Whether the file is among them."""
+    """Whether the file is in ``files``."""
     units = files.get(place.directory)
     return units is not None and contains(units.get(place.unit, ()), place.number)
 
@@ -483,7 +483,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
 
 
 def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
-    """The position as an older Headrace wrote it: no times, files of stopped tables one by one, old versions forgotten."""
+    """The position in the format of an older Headrace: no times, files of stopped tables one by one, old versions dropped."""
     consumed = _files(document.get("d"))
     sealed = {path: _whole(version) for path, version in _members(document.get("s"))}
     opened: dict[str, OpenFile] = {}

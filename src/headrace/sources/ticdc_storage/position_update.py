@@ -1,4 +1,4 @@
-"""How a position moves on: what a cut made of its files, what is sealed, what an older ledger did not know. Pure."""
+"""Updates a position: the results of a cut's files, sealing, and what an older ledger did not record. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LEAST_MARKS = 2
 
 
 def advanced(position: StoragePosition, watermark: int, states: Sequence[FileState]) -> StoragePosition:
-    """The position after a cut that made these of its files; of several states of one file the last one counts."""
+    """The position after a cut with these results. Of several states of one file, the last one counts."""
     opened = dict(position.open)
     unread, late = _Unread(position.unread), dict(position.late)
     numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -85,7 +85,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
 
 
 def with_files(files: Files, paths: Iterable[str]) -> Files:
-    """The files and those of these paths."""
+    """The files together with those of these paths."""
     added: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for place in map(place_of, paths):
         added[place.directory][place.unit].append(place.number)
@@ -97,7 +97,7 @@ def with_files(files: Files, paths: Iterable[str]) -> Files:
 
 
 def without_files(files: Files, paths: Iterable[str]) -> Files:
-    """The files but for those of these paths."""
+    """The files without those of these paths."""
     removed: dict[tuple[str, str], set[int]] = defaultdict(set)
     for place in map(place_of, paths):
         removed[place.directory, place.unit].add(place.number)
@@ -112,10 +112,10 @@ def without_files(files: Files, paths: Iterable[str]) -> Files:
 
 
 def file_states(reports: Sequence[SplitReport], progress: CutOutcome, modified: Mapping[str, int]) -> list[FileState]:
-    """What a cut made of each file that was read in it; ``modified`` are the files' modification times.
+    """The result of a cut for each file that it read. ``modified`` are the files' modification times.
 
-    A file is consumed when its table is not stopped, it has no problem and nothing above the window, and its last record is
-    whole; or when its last record is cut off and a later file of the table repeats it (what TiCDC does after a crash).
+    A file is consumed if its table is not stopped, it has no problem and nothing above the window, and its last record is whole. Or
+    its last record is cut off, and a later file of the table repeats it (as TiCDC does after a crash).
     """
     states = []
     for report in reports:
@@ -130,7 +130,7 @@ def file_states(reports: Sequence[SplitReport], progress: CutOutcome, modified: 
 
 
 class _Unread:
-    """Files that have to be read, while some come and go."""
+    """Files that must be read, while some are added and removed."""
 
     def __init__(self, entries: Mapping[str, Mapping[str, Unread]]) -> None:
         self.entries = dict(entries)
@@ -156,7 +156,7 @@ class _Unread:
 
 
 def _within_bounds(position: StoragePosition) -> StoragePosition:
-    """The position with no more marks than it may hold: what loses its mark is known by the time up to which all are settled."""
+    """The position without excess marks. A file that loses its mark is covered by the time up to which all files are settled."""
     limit = max(_LEAST_MARKS, min(_MARKS_PER_DIRECTORY, _MARKS_IN_ALL // max(1, len(position.marks))))
     settled = dict(position.settled)
     marks = {}
@@ -172,9 +172,9 @@ def _within_bounds(position: StoragePosition) -> StoragePosition:
 
 
 def adopted(position: StoragePosition, newest: Mapping[str, int], files: Iterable[str]) -> StoragePosition:
-    """The position with what an older Headrace did not write down: the times of consumed files, and those of old versions.
+    """The position with what an older Headrace did not record: the times of consumed files, and the consumed files of old versions.
 
-    ``newest`` maps directories to the latest modification time (ns) of their files, ``files`` are those of the old versions.
+    ``newest`` maps directories to the latest modification time (ns) of their files. ``files`` are those of the old versions.
     """
     numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for path in files:
@@ -192,11 +192,11 @@ def adopted(position: StoragePosition, newest: Mapping[str, int], files: Iterabl
 
 
 def newest_passed(reached: Mapping[int, int], busy: Collection[int]) -> int:
-    """The version below which a table needs nothing: the newest that was passed together with all before it. 0 is none.
+    """The version below which a table needs nothing: the newest that was passed together with all earlier ones; 0 for none.
 
-    ``reached`` maps each version to the checkpoint of the table that has it: a version is passed when that table has come so far,
-    and the one that had the version before it too. ``busy`` are the versions with files that are not applied; nothing from the
-    oldest of them on counts as passed.
+    ``reached`` maps each version to the checkpoint of the table that has it. A version is passed if that table has reached it, and
+    the table of the previous version, too. ``busy`` are the versions with files that are not applied; from the oldest of them on,
+    no version counts as passed.
     """
     passed = 0
     for version in sorted(reached):
@@ -207,7 +207,7 @@ def newest_passed(reached: Mapping[int, int], busy: Collection[int]) -> int:
 
 
 def passed_below(position: StoragePosition, limits: Mapping[str, int]) -> StoragePosition:
-    """The position with the versions of each table path below its limit passed."""
+    """The position in which the versions of each table path below its limit are passed."""
     passed = dict(position.passed)
     for path, version in limits.items():
         if version > passed.get(path, 0):
@@ -216,7 +216,7 @@ def passed_below(position: StoragePosition, limits: Mapping[str, int]) -> Storag
 
 
 def without_marks(position: StoragePosition, directories: Iterable[str]) -> StoragePosition:
-    """The position with the files of these directories known by the time of the latest alone."""
+    """The position in which the files of these directories have no marks, and are covered by the time of the latest one."""
     settled, marks = dict(position.settled), dict(position.marks)
     for directory in directories:
         entries = marks.pop(directory, {})
@@ -226,7 +226,7 @@ def without_marks(position: StoragePosition, directories: Iterable[str]) -> Stor
 
 
 def sealed_days(position: StoragePosition, directories: Collection[str]) -> StoragePosition:
-    """The position with these date directories in the texts of their streams."""
+    """The position in which these date directories are in the texts of their streams."""
     chosen = [directory for directory in directories if directory in position.consumed]
     if not chosen:
         return position

@@ -1,10 +1,10 @@
-"""What is in a changefeed's folder now: the StorageReader of TiCDC's guide for storage consumers.
+"""The present files of a changefeed's folder: the StorageReader of TiCDC's guide for storage consumers.
 
-The guide's reader exposes each file once. Here the position says which files are new (``StoragePosition.needs_reading``), so that a
-run that follows another knows it too.
+The guide's reader exposes each file once. Here the position determines which files are new (``StoragePosition.needs_reading``), so
+that this also holds for the next run.
 
-Everything that is there is listed, however old: TiCDC may go on in a directory that it left long ago. On object stores that is a
-request for each table and thousand files; on a local disk a folder in which nothing changed is not listed again
+All files are listed, however old, because TiCDC may continue in a directory that it left long ago. On object stores that takes one
+request for each table and thousand files. On a local disk, an unchanged folder is not listed again
 (:mod:`headrace.sources.ticdc_storage.listing_cache`).
 """
 
@@ -34,7 +34,7 @@ _Lister = Callable[[list[tuple[str, bool]]], list[Entries]]
 
 @dataclass(frozen=True)
 class Listing:
-    """What one scan found, by what it is."""
+    """The files that one scan found, by kind."""
 
     schemas: tuple[tuple[StoredFile, SchemaPath], ...] = ()
     data: tuple[tuple[StoredFile, DataPath], ...] = ()
@@ -44,9 +44,9 @@ class Listing:
 
 
 class StorageReader:
-    """Reads a changefeed's folder: the checkpoint, and which files there are.
+    """Reads a changefeed's folder: the checkpoint and the list of files.
 
-    ``date_separator`` is the changefeed's, ``None`` when unknown. ``clock_tolerance`` is in seconds (:func:`read_checkpoint`).
+    ``date_separator`` is the changefeed's, ``None`` if unknown. ``clock_tolerance`` is in seconds (:func:`read_checkpoint`).
     """
 
     def __init__(self, store: Store, date_separator: DateSeparator | None = None, clock_tolerance: int = CLOCK_TOLERANCE) -> None:
@@ -63,14 +63,14 @@ class StorageReader:
         return read_checkpoint(self._store, tolerance=self._clock_tolerance)
 
     def read_files(self) -> tuple[StoredFile, ...]:
-        """Scans the folder: takes in new files and forgets vanished ones. Returns all files, sorted by path.
+        """Scans the folder, adds new files and drops vanished ones. Returns all files, sorted by path.
 
-        The checkpoint has to be read before, so that what it promises is among them.
+        The checkpoint must be read before, so that the files that it promises are included.
         """
         return self._scan(self._store.entries_of_many)
 
     def read_changed_files(self, place: StoragePosition) -> tuple[StoredFile, ...]:
-        """:meth:`read_files`, which does not list again what cannot have changed of what the position says is applied."""
+        """As :meth:`read_files`, but does not list folders again in which nothing relevant can have changed since the position."""
         if self._memory is None:
             return self.read_files()
         self._memory.begin(place)
@@ -80,7 +80,7 @@ class StorageReader:
         found: list[StoredFile] = []
         strays: list[Stray] = []
         folders = [""]
-        # The root, databases, and then tables with all that is in them.
+        # First the root, then databases, then tables with everything in them.
         for recursive in (False, False, True):
             listings = entries_of_many([(folder, recursive) for folder in folders])
             found.extend(file for listed in listings for file in listed.files)
@@ -92,7 +92,7 @@ class StorageReader:
     def classify(
         self, files: tuple[StoredFile, ...], table_ids: Callable[[Sequence[tuple[StoredFile, SchemaPath]]], frozenset[str]]
     ) -> Listing:
-        """The files by what they are. ``table_ids`` gives, from the schema files, the first segments that are table ids."""
+        """The files by kind. ``table_ids`` determines, from the schema files, the first segments that are table ids."""
         known = self._parsed
         self._parsed = {f.path: known.get(f.path) or parse_path(f.path, self._date_separator, self._table_ids) for f in files}
         schemas = tuple((file, path) for file in files if isinstance(path := self._parsed[file.path], SchemaPath))
@@ -111,5 +111,5 @@ class StorageReader:
 
 
 def _is_marker(file: StoredFile, path: StoragePath) -> bool:
-    """Object stores keep empty objects in the place of folders."""
+    """Whether the file is an empty object that an object store keeps in place of a folder."""
     return isinstance(path, ForeignPath) and file.size == 0 and file.path.endswith("/")

@@ -1,4 +1,4 @@
-"""The position in which files count as not read: their rows are wanted once more. Pure."""
+"""The position in which files count as not read, so that their rows are read again. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.sources.ticdc_storage.vanished_files import oldest_day
 
 
 def without(place: StoragePosition, parents: set[str], wanted: Callable[[str], bool]) -> StoragePosition:
-    """The position in which nothing of the ``wanted`` directories was read. ``parents`` are the folders of their tables.
+    """The position in which no file of the ``wanted`` directories was read. ``parents`` are the folders of their tables.
 
-    What has to be read whatever the watermark is stays so.
+    Files that must be read regardless of the watermark stay so.
     """
     days: dict[str, dict[str, str]] = {}
     for base, streams in place.days.items():
@@ -36,7 +36,7 @@ def without(place: StoragePosition, parents: set[str], wanted: Callable[[str], b
 
 
 def earlier(gone: Gone, since: int) -> Gone:
-    """What counts as read of what was forgotten, when nothing does that may hold rows above a commit ts (TSO)."""
+    """The part of the dropped files that still counts as read if no file with rows above a commit ts (TSO) does."""
     before = (oldest_day(since) - timedelta(days=1)).isoformat()
     return replace(gone, day=min(gone.day, before), undated=False)
 

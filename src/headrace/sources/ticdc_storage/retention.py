@@ -1,6 +1,6 @@
-"""What stopped tables have to read yet, and until when TiCDC leaves it there. Pure.
+"""The files that stopped tables still have to read, and how long TiCDC keeps them. Pure.
 
-With ``date-separator = day`` TiCDC removes the files of dates before the checkpoint's less ``file-expiration-days``.
+With ``date-separator = day``, TiCDC removes the files of dates earlier than the checkpoint's date less ``file-expiration-days``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST = 36_500
 def held_files(
     place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId | None] | None = None
 ) -> tuple[HeldSplit, ...]:
-    """The open files with changes up to the watermark, the oldest first; ``table_of`` knows the table of a path."""
+    """The open files with changes up to the watermark, the oldest first. ``table_of`` gives the table of a path."""
     opened = ((path, entry.size) for path, entry in place.open.items() if entry.pending_ts <= place.watermark)
     found = []
     for path, size in (*opened, *place.unread_files()):
@@ -51,12 +51,12 @@ def _held(
 def expiry_notices(
     place: StoragePosition, options: StorageOptions, table_of: Callable[[str], TableId | None] | None = None
 ) -> tuple[Notice, ...]:
-    """For each stopped table: of which day it needs files, and when TiCDC removes them; nothing where it never does."""
+    """For each stopped table: the day of the files that it needs, and when TiCDC removes them. Empty if TiCDC never does."""
     if not options.expiration_days:
         return ()
     paths = [path for path, entry in place.open.items() if entry.pending_ts <= place.watermark]
     for directory, units in place.unread.items():
-        # Of a directory all files have one date.
+        # All files of a directory have the same date.
         paths += [path_of(directory, unit, entry.numbers[0][0]) for unit, entry in units.items()]
     oldest: dict[TableId, HeldSplit] = {}
     for path in sorted(paths):
@@ -67,7 +67,7 @@ def expiry_notices(
 
 
 def expiry_notice(held: HeldSplit) -> Notice:
-    """What people are told of the oldest file that a table still needs."""
+    """The notice about the oldest file that a table still needs."""
     message = f"it is stopped and needs files of {held.day}; TiCDC removes them after {held.removed_after}."
     return Notice(message, held.table_id, PlaceInFile(held.key))
 

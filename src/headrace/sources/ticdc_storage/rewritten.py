@@ -1,7 +1,7 @@
-"""Files without commit ts that were written again after they were applied: which of them may be read once more.
+"""Files without commit ts that were written again after they were applied: which of them may be read again.
 
-Read once more, the rows of such a file are applied once more, whatever came after them. That does no harm only while nothing
-behind the file is applied. So it is with what TiCDC itself writes again: it begins with the last number anew when it died before
+When such a file is read again, its rows are applied again, whatever came after them. That is harmless only if nothing after the
+file is applied. This is the case for files that TiCDC itself writes again: it starts with the last number again if it died before
 it wrote the index.
 """
 
@@ -40,7 +40,7 @@ _OVERTAKEN_HINT = "Repair by hand the rows that differ in it now, then run headr
 
 @dataclass(frozen=True)
 class Judged:
-    """What becomes of files that were written again. ``changed`` are read once more; ``applied`` are not, with their contents."""
+    """The decision about files that were written again. ``changed`` are read again; ``applied`` are not, with their contents."""
 
     changed: tuple[Candidate, ...] = ()
     applied: Mapping[StoredFile, int] = field(default_factory=dict)
@@ -50,7 +50,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Judges files by what is applied: ``schema_bound`` (TSO) is where certain schema changes end, ``separator`` that of dates."""
+    """Decides about files by what is applied.
+
+    ``schema_bound`` (TSO) is the end of certain schema changes, ``separator`` the date separator.
+    """
 
     place: StoragePosition
     catalogue: Catalogue
@@ -58,7 +61,7 @@ class Rewritten:
     separator: DateSeparator | None
 
     def judge(self, suspects: Iterable[Candidate], content: Callable[[StoredFile], int | None]) -> Judged:
-        """``content`` reads a file's mark, ``None`` where the file changes at this moment: the next poll looks again."""
+        """``content`` computes a file's CRC-32, ``None`` if the file changes at this moment: the next poll checks again."""
         changed: list[Candidate] = []
         outlived: list[Candidate] = []
         applied: dict[StoredFile, int] = {}
@@ -88,9 +91,9 @@ class Rewritten:
         return passed or bool(self._changes_behind(version)) or self._has_files_behind(path, rewritten)
 
     def _has_files_behind(self, path: DataPath, rewritten: Container[tuple[str, str, int]]) -> bool:
-        """Whether files behind this one are applied: of its stream, or of a later date or version of its path.
+        """Whether files after this one are applied: of its stream, or of a later date or version of its path.
 
-        ``rewritten`` are files by directory, stream and number that do not count, since they are read once more themselves.
+        ``rewritten`` are files, by directory, stream and number, that do not count because they are read again, too.
         """
         for directory in self.place.consumed_directories():
             other = first_file_in(directory, self.separator, self.catalogue.table_ids)
@@ -108,7 +111,7 @@ class Rewritten:
         return False
 
     def _changes_behind(self, version: TableVersion) -> list[SchemaChange]:
-        """The certain schema changes of a version's table behind it. What a restart writes has no statement."""
+        """The certain schema changes after a version, of its table. A change that a restart writes has no statement."""
         changes = (c for c in self.catalogue.changes if c.statement and version.version < c.commit_ts < self.schema_bound)
         return [c for c in changes if version.table_id in c.changes or _ends(c, version.table_id)]
 

@@ -1,7 +1,7 @@
-"""Every row of a changefeed's folder against what TiCDC promises: ``headrace inspect --check``.
+"""Checks every row of a changefeed's folder against TiCDC's promises: ``headrace inspect --check``.
 
-Table by table, file by file. Only one batch of rows is in memory, and one report a file; the history of keys lies in a temporary
-DuckDB file that is emptied after each table.
+Works table by table and file by file. Only one batch of rows and one report per file are in memory. The history of keys is in a
+temporary DuckDB file that is emptied after each table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoreLocation
 
 _KEPT = 100
-"""Findings of one kind kept for a table; the others are counted."""
+"""How many findings of one kind are kept for a table; the others are only counted."""
 
 
 def check_folder(location: StoreLocation, options: StorageOptions, progress: Progress) -> Checkup:
@@ -66,7 +66,7 @@ def check_folder(location: StoreLocation, options: StorageOptions, progress: Pro
 
 
 class _Findings:
-    """Findings that were kept, and the number of all."""
+    """The findings that were kept, and the number of all."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -95,7 +95,7 @@ class _Findings:
 
 
 def _above_checkpoint(seen: Look) -> Iterator[Finding]:
-    """Schema files whose turn has not come. Many, or old ones, mean that the checkpoint was moved back."""
+    """Schema files above the checkpoint. Many, or old ones, mean that the checkpoint was moved back."""
     if seen.checkpoint is None:
         return
     for versions in seen.catalogue.versions.values():
@@ -118,7 +118,7 @@ def _splits(seen: Look, exact: bool) -> dict[str, list[tuple[FileSplit, Candidat
 
 @dataclass
 class _Stream:
-    """The files of one directory's dispatcher, or of several dates of it: what the file before ended with."""
+    """The files of one dispatcher in a directory, or in several dates of it: the state at the end of the previous file."""
 
     last: int = 0
 
@@ -147,7 +147,7 @@ class _Order:
 
 @dataclass
 class _Outside:
-    """Rows of one file that do not belong into its version's directory."""
+    """Rows of one file that do not belong to its version's directory."""
 
     below: int = 0
     above: int = 0
@@ -156,7 +156,7 @@ class _Outside:
 
 @dataclass
 class _TableCheck:
-    """The check of the files below one path. ``history`` is ``None`` where rows have no exact commit ts."""
+    """Checks the files below one path. ``history`` is ``None`` if rows have no exact commit ts."""
 
     seen: Look
     parent: str
@@ -169,7 +169,7 @@ class _TableCheck:
     replayed: int = 0
 
     def run(self) -> Iterator[SplitReport]:
-        """Reads the files one by one; yields the report of each, and adds what is wrong to the findings."""
+        """Reads the files one by one. Yields the report of each, and adds errors to the findings."""
         self.versions = sorted(self.seen.catalogue.versions[self.parent])
         self.lives = lives_of(self.seen.catalogue.versions[self.parent])
         reports = []
@@ -191,7 +191,7 @@ class _TableCheck:
 
     def _read(self, split: FileSplit, candidate: Candidate) -> SplitReport:
         order, outside = _Order(), _Outside()
-        # Rows that a run leaves out as replays are looked at like all others.
+        # Rows that a run would skip as replays are checked like all others.
         for item in read_split(replace(split, stale_from=0, stale_below=0), Window()):
             if isinstance(item, SplitReport):
                 report = item
@@ -213,7 +213,7 @@ class _TableCheck:
         below = commit_ts < split.version
         stale = below & (commit_ts >= split.stale_from)
         outside.replayed += int(stale.sum())
-        # Before the first version that is known nothing can hold the original.
+        # Before the first known version there is no directory that could have the original.
         outside.below += int((below & ~stale).sum())
         outside.above += int((commit_ts > after).sum()) if after is not None else 0
         self.history.add(block, self.lives[split.version], split.key, ~stale)
@@ -305,7 +305,7 @@ class _TableCheck:
 
 
 def _named_tables(split: FileSplit) -> frozenset[TableId]:
-    """The tables that the rows of a file say they are of; none for a file that cannot be read, which is reported elsewhere."""
+    """The tables named in the rows of a file; empty for a file that cannot be read, which is reported elsewhere."""
     try:
         data = memoryview(split.location.open().read_buffer(split.key))
     except (FileNotFoundError, SourceUnreachableError):

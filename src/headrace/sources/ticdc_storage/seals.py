@@ -1,6 +1,6 @@
-"""What of a position needs no more than a few bytes: versions that were passed, and the directories of dates that are over.
+"""Reduces the parts of a position that need only a few bytes: versions that were passed, and directories of past dates.
 
-What is gone needs none, but for the newest of it (:mod:`~.forgetting`).
+Files that are gone need nothing, except for the newest of them (:mod:`~.forgetting`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ANY_NAME = "CDC000001.csv"
 
 
 class Directories:
-    """Data directories taken apart, each once while it is asked for. Every day has new ones, in every table.
+    """Parsed data directories. Each is parsed once while it is in use; every day adds new ones, in every table.
 
-    ``date_separator`` is the changefeed's, ``None`` when unknown.
+    ``date_separator`` is the changefeed's, ``None`` if unknown.
     """
 
     def __init__(self, date_separator: DateSeparator | None) -> None:
@@ -36,11 +36,11 @@ class Directories:
         self._before: dict[str, DataPath | None] = {}
 
     def forget_others(self) -> None:
-        """Forgets the directories that nobody has asked for since the last time."""
+        """Drops the directories that were not requested since the last call."""
         self._before, self._known = self._known, {}
 
     def parsed(self, directory: str, table_ids: frozenset[str]) -> DataPath | None:
-        """The directory as any file in it would have it, ``None`` when it is none of the layout."""
+        """The parsed directory, as for any file in it; ``None`` if it is not part of the layout."""
         if table_ids != self._table_ids:
             self._table_ids, self._known, self._before = table_ids, {}, {}
         if directory not in self._known:
@@ -62,12 +62,11 @@ def sealed(
     unread: Iterable[SchemaChange] = (),
     listing: Listing | None = None,
 ) -> StoragePosition:
-    """The position with versions behind their tables' checkpoints passed, dates sealed that are over, and gone files forgotten.
+    """The position with versions before their tables' checkpoints passed, past dates sealed, and gone files dropped.
 
-    Nothing is sealed that holds files which are not applied; ``announced`` are the paths of those that the position does not name.
-    ``unread`` are the schema changes that cannot be read: no version is passed while a table may wait before it.
-    ``listing`` is what was there, ``None`` where nothing is to be forgotten.
-    While a final drain is remembered no date is sealed, and nothing forgotten.
+    Directories with files that are not applied are not sealed; ``announced`` are the paths of such files that the position does not
+    name. ``unread`` are unreadable schema changes: no version is passed while a table may wait before one. ``listing`` is the last
+    listing, ``None`` if nothing is to be dropped. While a final drain is remembered, no date is sealed and nothing is dropped.
     """
 
     directories.forget_others()
@@ -94,10 +93,10 @@ def sealed(
 
 
 def _ended(place: StoragePosition, unapplied: Collection[str], parsed: Callable[[str], DataPath | None]) -> list[str]:
-    """The directories of dates that no writer's clock shows any more, with a later one beside them.
+    """The directories of dates that are past for every writer's clock, with a later date beside them.
 
-    A directory's date is that of its writing, by the local clock of the node, and files are written after their rows are
-    committed: what the watermark has passed in every time zone gets no new rows.
+    A directory has the date of writing, by the local clock of the node, and rows are committed before their file is written. So a
+    date that the watermark has passed in every time zone gets no new rows.
     """
     dates = {directory: found.date for directory in place.consumed if (found := parsed(directory)) is not None and found.date}
     newest: dict[str, str] = {}
@@ -121,36 +120,36 @@ def _passed(
     checkpoints: Mapping[TableId, int],
     busy: Mapping[str, Collection[int]],
 ) -> dict[str, int]:
-    """Per table path the version below which everything is applied and nothing is open.
+    """For each table path, the version below which everything is applied and nothing is open.
 
-    With table ids as paths several tables may have had a folder in turn, and each passes only what it had.
+    With table ids as paths, several tables may have had a folder in turn, and each passes only its own versions.
     """
     limits = {}
     for parent, versions in catalogue.versions.items():
         owners = catalogue.owners(parent)
         if not progress.stopped.isdisjoint(owners.values()):
             continue
-        # What a restart begins is no end of what is older: a changefeed that goes on from earlier writes there again.
+        # A version that a restart begins does not end the older ones: a changefeed that resumes from earlier writes there again.
         changes = [number for number, version in versions.items() if version.statement]
         reached = {number: checkpoints.get(owners[number], 0) for number in changes}
         if place.drain is not None:
-            # What comes late all the same has to be seen.
+            # Files that still come late must be noticed.
             reached = {number: min(checkpoint, place.drain.published) for number, checkpoint in reached.items()}
         limits[parent] = newest_passed(reached, {*busy.get(parent, ()), *_goes_on_in(versions.values())})
     return {parent: limit for parent, limit in limits.items() if limit}
 
 
 def _may_be_ahead(change: SchemaChange, progress: CutOutcome, checkpoints: Mapping[TableId, int]) -> bool:
-    """Whether a table may still wait before a schema change that cannot be read.
+    """Whether a table may still wait before an unreadable schema change.
 
-    One that stopped behind it may be a name that does not exist before the change, and says nothing.
+    A table that stopped after it may have a name that does not exist before the change. Such a table says nothing.
     """
     tables = change.changes - progress.gone
     return any(t in progress.behind or checkpoints.get(t, progress.hi) <= change.commit_ts for t in tables)
 
 
 def _goes_on_in(versions: Iterable[TableVersion]) -> set[int]:
-    """The versions that TiCDC writes into when the table has their columns (again): the newest of each checksum."""
+    """The versions into which TiCDC writes when the table has their columns (again): the newest version of each checksum."""
     newest = {
         path.checksum: path.version for v in versions if isinstance(path := parse_path(v.origin), SchemaPath) and path.checksum
     }

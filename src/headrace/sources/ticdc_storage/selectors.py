@@ -13,7 +13,7 @@ from headrace.model.table import TableId
 
 @dataclass(frozen=True)
 class ColumnSelector:
-    """One ``[[sink.column-selectors]]``: table rules as in TiDB's table filter, column rules with ``!`` for exclusion."""
+    """One ``[[sink.column-selectors]]``: table rules as in TiDB's table filter, and column rules, with ``!`` for exclusion."""
 
     matcher: tuple[str, ...]
     columns: tuple[str, ...]
@@ -21,11 +21,10 @@ class ColumnSelector:
 
 @dataclass(frozen=True)
 class ColumnSelectors:
-    """All selectors of a changefeed. Calling it says whether rows of the table carry the column.
+    """All selectors of a changefeed. Calling the object tells whether rows of the table carry the column.
 
-    The first selector whose matcher holds for the table decides; a table that none holds for keeps all columns. Inside a
-    selector the last rule that holds decides. ``case_sensitive`` is the changefeed's, for table names; column names never
-    depend on case.
+    The first selector whose matcher matches the table decides; a table without a match keeps all columns. Within a selector, the
+    last matching rule decides. ``case_sensitive`` is the changefeed's setting for table names; column names never depend on case.
     """
 
     selectors: tuple[ColumnSelector, ...] = ()
@@ -54,14 +53,14 @@ def _table_matches(rule: str, table_id: TableId, case_sensitive: bool) -> bool:
 
 
 def is_plain(rule: str) -> bool:
-    """Whether a rule has wildcards at most: regular expressions, escapes and ``[^…]`` would be taken for what they are not."""
+    """Whether a rule has only wildcards. Regular expressions, escapes and ``[^…]`` would be misinterpreted."""
     bare = re.sub(r'`[^`]*`|"[^"]*"', "", rule.removeprefix("!"))
     return not re.search(r"\\|\[\^|(?:^|\.)\s*/", bare)
 
 
 @lru_cache(maxsize=1024)
 def _split_rule(rule: str) -> tuple[str, str]:
-    """``database.table`` at the first dot outside of quotes; quotes are taken off."""
+    """``database.table`` split at the first dot outside quotes, without the quotes."""
     match = re.fullmatch(r'\s*(`[^`]*`|"[^"]*"|[^.`"]*)\.(`[^`]*`|"[^"]*"|.*?)\s*', rule)
     if match is None:
         return rule, "*"

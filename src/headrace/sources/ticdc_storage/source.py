@@ -1,4 +1,4 @@
-"""TiCDC's storage sink output as a source: poll, read, advance."""
+"""The output of TiCDC's storage sink as a source: poll, read, advance."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _OPTIONS = frozenset({"changefeed"})
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> TicdcStorageSource:
     """The source that a storage URI names.
 
-    Its option ``changefeed`` is the path of a changefeed file, for what the URI leaves open.
-    Touches neither network nor disk, but for the changefeed file. Raises DefinitionError.
+    The option ``changefeed`` is the path of a changefeed file, for settings that are not in the URI. Accesses neither network nor
+    disk, except for the changefeed file. Raises DefinitionError.
     """
     reject_unknown(options, _OPTIONS, "option of a storage source")
     parsed = parse_uri(uri)
@@ -73,16 +73,16 @@ class TicdcStorageSource:
 
     @property
     def event_source(self) -> StorageEventSource:
-        """A new stream of changes, with nothing remembered but what the position says."""
+        """A new stream of changes that has no state except the position."""
         return StorageEventSource(self.location, self.options)
 
     @property
     def metadata_accessor(self) -> StorageMetadataAccessor:
-        """What exists in the folder, by its schema files."""
+        """The objects in the folder, according to its schema files."""
         return StorageMetadataAccessor(self.location, self.options)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
-        """See ``DataSource.carried``: column selectors leave columns out, in either protocol."""
+        """See ``DataSource.carried``: column selectors leave columns out, with both protocols."""
         return self.options.csv.columns(schema)
 
     def inspect(self, *, count_rows: bool = False) -> Inspection:
@@ -94,18 +94,18 @@ class TicdcStorageSource:
         return check_folder(self.location, self.options, progress)
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
-        """See ``DataSource.held``. Of a folder that is named by a table id the position remembers the table."""
+        """See ``DataSource.held``. For a folder named by a table id, the table is taken from the position."""
         return held_files(_position(position), self.options)
 
 
 class StorageEventSource:
     """The stream of changes in a changefeed's folder. The contract is :class:`headrace.sources.base.EventSource`.
 
-    What it remembers of the folder only saves work; it pickles without it. What a poll learns is in its offer.
+    Its cache of the folder only saves work, and is not pickled. What a poll learns is in its offer.
     """
 
     needs_shapes = False
-    """Schema files stay."""
+    """Schema files stay in the folder."""
 
     def __init__(self, location: StoreLocation, options: StorageOptions) -> None:
         self._location = location
@@ -125,10 +125,10 @@ class StorageEventSource:
         learned: Learned | None = None,
         shapes: KeptShapes | None = None,
     ) -> Offer:
-        """What there is that may not be applied yet: the watermark first, then a listing, unless the watermark has not moved.
+        """What may not be applied yet: reads the watermark first, then lists the folder, unless the watermark has not moved.
 
-        Files of tables with a problem are not offered. A ``final`` offer reads the files to find where they end; one that a
-        ``bound`` may cut short looks into the beginnings of files that were not seen before.
+        Files of tables with a problem are not offered. A ``final`` offer reads the files to find where they end. An offer that a
+        ``bound`` may limit reads the beginning of each new file.
         """
         place = _position(position)
         known = learned.at(place) if isinstance(learned, StorageLearned) else StorageLearned()
@@ -139,7 +139,7 @@ class StorageEventSource:
         folder = self._opened()
         published = published_in(folder)
         files = folder.reader.read_files()
-        # The checkpoint is written again and again, also when it stays the same.
+        # TiCDC keeps rewriting the checkpoint, even if it does not change.
         seen = [(file.path, file.size, file.modified) for file in files if file.path != METADATA]
         return hashlib.sha256(repr((published, seen)).encode()).hexdigest()
 
@@ -159,27 +159,27 @@ class StorageEventSource:
         progress: CutOutcome,
         checkpoints: Mapping[TableId, int],
     ) -> str:
-        """The position after a cut. See the rules at :class:`Taking` and :func:`file_states`."""
+        """The position after a cut. For the rules see :class:`Taking` and :func:`file_states`."""
         learned = learned_of(offer)
         place = self._taking(position, learned, learned.announced).place_after(reports, progress)
         if (catalogue := learned.catalogue) is not None:
             damaged = unread_files(catalogue, schema_problems(catalogue, place), (), (), self._options.use_table_id_as_path)
             unread = unread_changes(catalogue, damaged)
             announced = learned.without(progress.gone).at(place).announced
-            # Files without commit ts that come back would be applied once more.
+            # Files without commit ts that reappear would be applied again.
             is_told = learned.exact is not None and offer.precision.has_commit_ts
             listing = learned.listing if is_told else None
             place = sealed(place, announced, catalogue, self._opened().directories, progress, checkpoints, unread, listing)
         return place.to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> Taking:
-        """See ``EventSource.taking``. It goes to a task, so what the position names already is left out."""
+        """See ``EventSource.taking``. The result goes to a task, so it does not include what is already in the position."""
         place, learned = _position(position), learned_of(offer)
         wanted = {path: entry for path, entry in learned.announced.items() if path in keys or not place.is_open(path)}
         return self._taking(position, learned, wanted)
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
-        """See ``EventSource.begin``. A file that came late stays unknown, so that this is told however often the cut breaks off."""
+        """See ``EventSource.begin``. A file that came late stays unknown, so that it is reported again if the cut is aborted."""
         paths = [split.key for split in splits if not (isinstance(split, FileSplit) and split.is_behind)]
         learned = learned_of(offer)
         return self._taking(position, learned, learned.announced).begun(paths, hi).to_text()
@@ -200,7 +200,7 @@ class StorageEventSource:
         return advanced(place, place.watermark, file_states(reports, CutOutcome(place.watermark), modified)).to_text()
 
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
-        """See ``EventSource.vanished``. Files lie under the date on which they were written; those of earlier ones do not count."""
+        """See ``EventSource.vanished``. A file is in the folder of the date on which it was written; earlier dates do not count."""
         place = _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
@@ -224,7 +224,7 @@ class StorageEventSource:
         return advanced(place, place.watermark, states).to_text() if states else position
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
-        """See ``EventSource.read_again``. As in :meth:`vanished` files of earlier dates hold no rows above ``since``."""
+        """See ``EventSource.read_again``. As in :meth:`vanished`, files of earlier dates have no rows above ``since``."""
         place = _position(position)
         _, catalogue = self._opened().scan(place)
 
@@ -239,7 +239,7 @@ class StorageEventSource:
         return without(place, parents, lambda directory: parent_of(directory) is not None).to_text()
 
     def _parent_of(self, directory: str, table_id: TableId, since: int, catalogue: Catalogue) -> str | None:
-        """The folder of the table, if files of this directory are its and may hold rows above a commit ts (TSO)."""
+        """The folder of the table, if files of this directory belong to it and may have rows above a commit ts (TSO)."""
         parsed = self._parsed(directory, catalogue)
         if parsed is None or catalogue.table_of(parsed.parent, parsed.version) != table_id:
             return None
@@ -249,9 +249,9 @@ class StorageEventSource:
         return first_file_in(directory, self._options.date_separator, catalogue.table_ids)
 
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
-        """See ``EventSource.missing``: what TiCDC may have removed by its age, and holes in the numbers of files not read yet."""
+        """See ``EventSource.missing``: files that TiCDC may have removed as too old, and gaps in the numbers of unread files."""
         place, days = _position(position), self._options.expiration_days
-        # A file's date is the writer's local one, and so is that of the removal.
+        # A file's date is local to the writer, and so is the date of its removal.
         oldest = tso_to_datetime(max(learned_of(offer).watermark, place.watermark)) - timedelta(days=days - 2)
         if days and tso_to_datetime(since).date() < oldest.date():
             return f"TiCDC removes files after {days} days (file-expiration-days)."
@@ -269,9 +269,9 @@ class StorageEventSource:
         return f"{gone} is missing." if gone else ""
 
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
-        """See ``EventSource.give_up``: the file is named as the position holds it; one that is there counts as it is now.
+        """See ``EventSource.give_up``. The file is identified as in the position; an existing file counts as it is now.
 
-        One of another protocol is passed over from now on, as long as it is not written again.
+        A file of another protocol is skipped from now on, until it is written again.
         """
         known, key = _position(position), file_of(place)
         if parse_data_name(_name(key)) is None:
@@ -299,7 +299,7 @@ class StorageEventSource:
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
     ) -> tuple[str, frozenset[str]]:
-        """See ``EventSource.forget_vanished``. What has ended goes on in no version of before."""
+        """See ``EventSource.forget_vanished``. A table that has ended does not continue in an earlier version."""
         place = _position(position)
         listing, catalogue = self._opened().scan(place)
         announced = {path: table_id for path, (table_id, _) in learned_of(offer).at(place).announced.items()}
@@ -350,7 +350,7 @@ def _position(text: str) -> StoragePosition:
 
 
 def _is_of(table_id: TableId, parent: str, catalogue: Catalogue) -> bool:
-    """Whether files of the table may have lain in a folder."""
+    """Whether files of the table may have been in this folder."""
     return table_id == catalogue.table_of(parent) or table_id in catalogue.owners(parent).values()
 
 

@@ -1,4 +1,4 @@
-"""From a listing, a catalogue and a position to the splits that may hold rows which are not applied yet. Pure."""
+"""Selects the splits that may hold rows which are not applied yet, from a listing, a catalogue and a position. Pure."""
 
 from __future__ import annotations
 
@@ -44,27 +44,26 @@ _MIXED_PARTITIONS = (
 )
 
 Candidate = tuple[StoredFile, DataPath, TableVersion]
-"""A file to be read, and the table version that it belongs to."""
+"""A file to read, with the table version to which it belongs."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The files to read, and what was noticed while they were chosen.
-
-    ``unknown`` are files of versions without a schema file, ``suspects`` those that were written again after they were applied,
-    if only their times tell, where reading them once more would apply their rows once more. ``strangers`` are those of another
-    protocol: their tables wait, or their rows would be passed over.
-    """
+    """The files to read, with notices about the selection."""
 
     candidates: tuple[Candidate, ...]
     unknown: tuple[tuple[StoredFile, DataPath], ...]
+    """Files of versions without a schema file."""
     notices: tuple[Notice, ...]
     suspects: tuple[Candidate, ...] = ()
+    """Files that were written again after they were applied, if only their times show it and another reading would apply their rows
+    again."""
     strangers: tuple[tuple[StoredFile, DataPath], ...] = ()
+    """Files of another protocol. Their tables wait, since their rows would be lost otherwise."""
 
 
 def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
-    """The changefeed's protocol as it was told, else by what most data files are."""
+    """The changefeed's protocol as configured, otherwise that of most data files."""
     if options.protocol is not None:
         return options.protocol
     counts = Counter(path.extension for _, path in listing.data)
@@ -81,7 +80,7 @@ def select_files(
     protocol: Protocol,
     exact: bool,
 ) -> Selection:
-    """The files that may hold rows up to ``watermark`` which are not applied. ``exact``: rows have a commit ts.
+    """The files that may hold rows up to ``watermark`` that are not applied. ``exact``: rows have a commit ts.
 
     Schema changes are certain below ``schema_bound``.
     """
@@ -93,7 +92,7 @@ def select_files(
     repeatable = exact or protocol is not Protocol.CSV
     strangers = []
     for stored, path in listing.data:
-        # An empty file is a place that TiCDC took and has not filled; it comes back with rows, or never.
+        # TiCDC has created an empty file but not filled it yet. It is written again with rows, or never.
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
             continue
         if path.extension != protocol.extension:
@@ -112,7 +111,7 @@ def select_files(
             again.append((stored, path, version))
         elif position.is_sealed(path.directory) or position.is_before_gone(path):
             late.append((stored, path, version))
-        # A schema change at the watermark is not certain yet, and the rows behind it are above the watermark.
+        # A schema change at the watermark is not certain yet, and the rows after it are above the watermark.
         if path.version >= schema_bound and (not exact or version.stale_from < path.version):
             continue
         candidates.append((stored, path, version))
@@ -121,7 +120,7 @@ def select_files(
 
 
 def stranger_problems(selected: Selection, listing: Listing, catalogue: Catalogue, protocol: Protocol) -> tuple[Problem, ...]:
-    """One for each table with files of another protocol, which names the first of them."""
+    """A problem for each table with files of another protocol, which names the first of them."""
     found: dict[TableId, tuple[StoredFile, DataPath]] = {}
     for stored, path in selected.strangers:
         found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
@@ -144,7 +143,7 @@ def stranger_problems(selected: Selection, listing: Listing, catalogue: Catalogu
 
 
 def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
-    """One notice a table, which names the first of its files."""
+    """One notice for each table, which names the first of its files."""
     by_table: dict[TableId, list[str]] = defaultdict(list)
     for stored, _, version in files:
         by_table[version.table_id].append(stored.path)
@@ -154,7 +153,7 @@ def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
 
 
 def mixed_partition_notices(candidates: Iterable[Candidate], catalogue: Catalogue) -> tuple[Notice, ...]:
-    """A warning for each table whose statement makes partitions, and whose files lie in no folder of a partition."""
+    """A warning for each table that has partitions by its statement, and whose files are not in partition folders."""
     versions = {v.origin: v for _, path, v in candidates if not path.partition and path.parent not in catalogue.table_ids}
     tables = {version.table_id for version in versions.values() if _makes_partitions(version.statement)}
     return tuple(Notice(_MIXED_PARTITIONS, table_id) for table_id in sorted(tables))
@@ -178,8 +177,8 @@ def ranked_splits(
 ) -> tuple[FileSplit, ...]:
     """The splits of the files, each with its rank in the natural order of its table.
 
-    What ``position`` does not hold open came after the final drain that it remembers, if it remembers one. ``left_out`` are the
-    ts of the cuts that did without a file. ``earliest`` is where the rows of files begin that have some below their version.
+    If ``position`` remembers a final drain, files that it does not hold open came after that drain. ``left_out`` are the ts of the
+    cuts that left a file out. ``earliest`` is where the rows of files begin that have rows below their version.
     """
     tables: dict[TableId, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
@@ -219,7 +218,7 @@ def ranked_splits(
 def unknown_versions(
     unknown: Iterable[tuple[StoredFile, DataPath]], catalogue: Catalogue, broken: Collection[tuple[str, int]]
 ) -> list[tuple[DataPath, Problem]]:
-    """Each table version that has data and no schema file, with what is told of it, unless the file is there and ``broken``."""
+    """The table versions that have data and no schema file, with the message, unless the file exists and is ``broken``."""
     first: dict[tuple[str, int], tuple[StoredFile, DataPath]] = {}
     for stored, path in unknown:
         first.setdefault((path.parent, path.version), (stored, path))
@@ -241,10 +240,10 @@ def unknown_versions(
 def vanished_problems(
     listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId | None]
 ) -> tuple[Problem, ...]:
-    """An alarm for each file that was announced, may hold rows that are not applied, and is not there any more.
+    """A problem for each announced file that may hold rows which are not applied, and that has disappeared.
 
-    ``announced`` are the files offered before in this run, ``tables`` gives the tables of those the position holds open, ``None``
-    for what is no file of any.
+    ``announced`` are the files that this run has offered. ``tables`` gives the table of each file that the position holds open;
+    ``None`` for a path that does not belong to a table.
     """
     present = {stored.path for stored, _ in listing.data}
     held = (*position.open, *(path for path, _ in position.unread_files()), *position.begun_files())
@@ -255,7 +254,7 @@ def vanished_problems(
 
 
 def stray_notices(listing: Listing) -> tuple[Notice, ...]:
-    """What lies in the folder and is left out, because it cannot be a file of a changefeed."""
+    """Entries of the folder that are ignored because they cannot be files of a changefeed."""
     if not listing.strays:
         return ()
     first = listing.strays[0]
@@ -264,9 +263,9 @@ def stray_notices(listing: Listing) -> tuple[Notice, ...]:
 
 
 def unlisted_problems(listing: Listing, position: StoragePosition, tables: Callable[[str], TableId]) -> tuple[Problem, ...]:
-    """A problem for each table of whose folders one cannot be listed: new files may lie there.
+    """A problem for each table with a folder that cannot be listed, since new files may be there.
 
-    Raises SourceUnreachableError for a folder above those of tables, unless nothing of it was ever read.
+    Raises SourceUnreachableError for a folder above tables' folders, unless nothing in it was ever read.
     """
     found = []
     for stray in listing.strays:
@@ -282,7 +281,7 @@ def unlisted_problems(listing: Listing, position: StoragePosition, tables: Calla
 
 
 def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
-    """What is left out because its folder has no place in the layout, though TiCDC must have written it."""
+    """Files that are ignored because their folder is not part of the layout, though TiCDC must have written them."""
     paths = [file.path for file in listing.foreign if file.size and is_misplaced(file.path)]
     misnamed = [path for path in paths if not has_possible_names(path)]
     misplaced = [path for path in paths if has_possible_names(path)]
@@ -303,7 +302,7 @@ def misplaced_notices(listing: Listing) -> tuple[Notice, ...]:
 
 
 def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[Notice, ...]:
-    """That TIMESTAMP text of this zone, TiCDC's, may stand for two moments; nothing where there is none."""
+    """The notice that TIMESTAMP texts in this zone, TiCDC's, may stand for two moments; empty if they do not."""
     if not repeats_an_hour(time_zone):
         return ()
     if not any(column.type.kind is TypeKind.TIMESTAMP for split in splits for column in split.schema.row_columns):
@@ -318,9 +317,9 @@ def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[
 def gaps(
     listing: Listing, position: StoragePosition, busy: Collection[str], *, unread: bool = False
 ) -> dict[tuple[str, str], Intervals]:
-    """The missing file numbers per directory and dispatcher, in the directories ``busy``, counting what was applied before.
+    """The missing file numbers by directory and dispatcher, in the directories ``busy``, taking applied files into account.
 
-    ``unread``: only those behind what was applied.
+    ``unread``: only those after applied files.
     """
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
     forgotten: set[str] = set()
@@ -337,7 +336,7 @@ def gaps(
         for intervals in consumed:
             known = united(known, ((1, intervals[-1][1]),) if unread else intervals)
         if directory in forgotten and not consumed and not unread:
-            # What came before may be what is forgotten.
+            # Earlier files may be those that the position has dropped.
             known = united(known, ((1, known[0][0]),))
         missing = missing_numbers(known)
         if missing:
@@ -346,7 +345,7 @@ def gaps(
 
 
 def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: TableId) -> Notice:
-    """The notice for a gap: nothing is wrong by itself, TiCDC skips numbers and removes old files."""
+    """The notice about a gap. A gap alone is not an error, because TiCDC skips numbers and removes old files."""
     of_dispatcher = f" of dispatcher {dispatcher}" if dispatcher else ""
     shown, more = format_intervals(missing[:_GAPS_SHOWN]), len(missing) - _GAPS_SHOWN
     others = f" and {more} more gaps" if more > 0 else ""
@@ -354,7 +353,7 @@ def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: Ta
 
 
 def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
-    """What is to be told of the files that are there."""
+    """The notices about the files in the folder."""
     yield from catalogue.notices
     yield from misplaced_notices(listing)
     yield from stray_notices(listing)

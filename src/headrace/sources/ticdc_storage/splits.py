@@ -1,4 +1,4 @@
-"""One data file as a split, and reading it: bytes, rows, the window, and the report. Runs in tasks; never raises for data."""
+"""One data file as a split, and reading it: bytes, rows, window, report. Runs in tasks, and never raises because of data."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ _BLOCK_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class FileSplit(Split):
-    """A data file; its key is its path. ``modified`` is ns since 1970.
+    """A data file; its key is its path.
 
-    ``stream`` is the sequence of numbers that it belongs to, through versions and dates: that of a partition and dispatcher.
-    Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows that an older directory of the table holds.
-    ``after`` is the final drain that the file came after. ``left_out`` are the ts of cuts that did without the file, because its
-    first row lies above them. ``is_behind``: it was first seen after a file with a larger number was applied.
+    Rows with ``stale_from <= commit_ts < stale_below`` are replays of rows in an older directory of the table.
     """
 
     modified: int
+    """ns since 1970."""
     location: StoreLocation
     protocol: Protocol
     csv: CsvOptions
@@ -50,9 +48,13 @@ class FileSplit(Split):
     stale_below: int = 0
     file_size: int = 64 << 20
     stream: str = ""
+    """The sequence of file numbers to which it belongs, across versions and dates: that of a partition and dispatcher."""
     after: Drain | None = None
+    """The final drain after which the file came."""
     left_out: Window | None = None
+    """The ts of the cuts that left the file out, because its first row is above them."""
     is_behind: bool = False
+    """It was first seen after a file with a larger number was applied."""
 
     @property
     def is_late(self) -> bool:
@@ -79,7 +81,7 @@ def _rows_and_report(split: FileSplit, window: Window, old_images: bool, rejects
         data, problem = _content(split)
         if data is not None:
             if not split.has_commit_ts:
-                # Without commit ts only its content tells whether a file is another one than what was applied.
+                # Without commit ts, only the content shows whether a file differs from the one that was applied.
                 tally.content = zlib.crc32(memoryview(data))
             for batch in _decode(split, data, old_images, rejects):
                 for rows in tally.take(batch):
@@ -100,7 +102,10 @@ def _rows_and_report(split: FileSplit, window: Window, old_images: bool, rejects
 
 
 def _members_hint(split: FileSplit, column: str) -> str:
-    """Older releases of TiCDC list no members, and a table that is older than the changefeed has no statement that does."""
+    """The hint about a missing list of members.
+
+    Older releases of TiCDC write none, and a table that is older than the changefeed has no statement with one.
+    """
     return (
         f"List them, in their order, as ColumnElems of {column} in the table's schema file of version {split.version}. For rows to "
         "come set content-compatible=true in the changefeed's sink URI, or repeat the column's definition upstream: "
@@ -109,7 +114,7 @@ def _members_hint(split: FileSplit, column: str) -> str:
 
 
 def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
-    """The bytes of the file as it was listed."""
+    """The bytes of the file, if it is still as listed."""
     store = split.location.open()
     try:
         found = store.stat(split.key)
@@ -138,7 +143,7 @@ def _decode(split: FileSplit, data: pa.Buffer, old_images: bool, rejects: Reject
 
 @dataclass(frozen=True)
 class _Placed:
-    """A rejected record; where it counts, as a commit ts (TSO; ``None``: anywhere), and between which ones it lies."""
+    """A rejected record, the commit ts (TSO) at which it counts (``None``: at any), and those between which it lies."""
 
     record: RejectedRecord
     counts_at: int | None
@@ -147,7 +152,7 @@ class _Placed:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The least and the greatest commit ts (TSO) that it may have: the one of which it tells, where that may be."""
+        """The least and the greatest commit ts (TSO) that it may have; its own commit ts, if that is plausible."""
         if self.counts_at is not None and self.counts_at == self.record.commit_ts:
             return self.counts_at, self.counts_at
         return self.earliest, self.latest
@@ -155,7 +160,7 @@ class _Placed:
 
 @dataclass
 class _Missing:
-    """Records of a file that came too late: how many, and the least and the greatest commit ts (TSO) of them."""
+    """Records of a file that came too late: their number, and their least and greatest commit ts (TSO)."""
 
     rows: int = 0
     first: int = MAX_TSO
@@ -180,18 +185,15 @@ class _Missing:
 
 @dataclass
 class _Tally:
-    """Cuts the window out of the batches of one file, and counts.
-
-    ``last_ts`` is the commit ts of the last row so far. ``placed`` are the rejected records whose place in time is settled.
-    ``counted`` spans the commit ts of rows that are no replays, and ``first_row`` is the first of these. ``last_first`` is the
-    first row at ``last_ts``.
-    """
+    """Extracts the window from the batches of one file, and counts."""
 
     split: FileSplit
     window: Window
     rejects: Rejects
     last_ts: int | None = None
+    """The commit ts of the last row so far."""
     placed: list[_Placed] = field(default_factory=list)
+    """The rejected records whose place in time is determined."""
     rows: int = 0
     kept: int = 0
     left: int = 0
@@ -199,8 +201,11 @@ class _Tally:
     min_ts: int = 0
     max_ts: int = 0
     counted: tuple[int, int] = (0, 0)
+    """The least and the greatest commit ts of rows that are not replays."""
     first_row: str = ""
+    """The first row that is not a replay."""
     last_first: str = ""
+    """The first row at ``last_ts``."""
     pending_ts: int | None = None
     late: _Missing = field(default_factory=_Missing)
     behind: _Missing = field(default_factory=_Missing)
@@ -208,7 +213,7 @@ class _Tally:
     content: int | None = None
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of the batch that are inside the window, in pieces that are not too large."""
+        """The rows of the batch that are inside the window, in pieces of limited size."""
         if batch.num_rows == 0:
             return
         if self.split.has_commit_ts:
@@ -260,10 +265,10 @@ class _Tally:
             self.counted = (min(first or found["min"], found["min"]), max(last, found["max"]))
 
     def _place_rejects(self, batch: pa.RecordBatch | None) -> None:
-        """Settles to which commit ts the rejected records up to the end of the batch belong; ``None`` is the end of the file.
+        """Determines the commit ts of the rejected records up to the end of the batch; ``None`` is the end of the file.
 
-        A file is in the order of its commit ts, so what a damaged record says counts only if it fits between its neighbours.
-        Else the one before counts, which is never too late where cuts read the file in order. Without one nothing is known.
+        A file is in the order of commit ts, so the commit ts in a damaged record counts only if it fits between its neighbours.
+        Otherwise the one before it counts, which is never too late if cuts read the file in order. Without one, nothing is known.
         """
         numbers = stamps = np.empty(0, np.int64)
         if batch is not None:
@@ -283,9 +288,10 @@ class _Tally:
             self.last_ts = int(stamps[-1])
 
     def _rejected(self) -> Iterator[RejectedRecord]:
-        """The rejected records that belong into the window, or may; those above it are still to come.
+        """The rejected records that belong, or may belong, into the window. Those above it are still to come.
 
-        What a damaged record says of itself does not make it an applied one, or a replay: all that it may be has to be that.
+        The commit ts in a damaged record alone does not make it an applied record or a replay: that must hold for its whole
+        possible span.
         """
         split, lo, hi = self.split, self.window.lo, self.window.hi
         for found in self.placed:
@@ -300,12 +306,12 @@ class _Tally:
                 yield found.record
 
     def _note_missing(self, commit_ts: pa.Array) -> None:
-        """Counts the rows that fall below the window only because a final drain moved it, or a file with a larger number."""
+        """Counts the rows that are below the window only because of a final drain, or of a file with a larger number."""
         for missing, window in self._windows_of_missing():
             missing.take(commit_ts, window)
 
     def _windows_of_missing(self) -> Iterator[tuple[_Missing, Window]]:
-        """What is counted of records that came too late, and where they lie."""
+        """The counts of records that came too late, with their windows."""
         drain, window = self.split.after, self.window
         if self.split.begun:
             return
@@ -315,7 +321,7 @@ class _Tally:
             yield self.behind, Window(window.loaded, window.lo)
 
     def report(self, problem: Problem | None, truncated: TruncatedRecordError | None) -> SplitReport:
-        """What was found. A record that is cut off above the window is simply still to come."""
+        """The report. A record that is cut off above the window is simply still to come."""
         self._place_rejects(None)
         for missing, window in self._windows_of_missing():
             for placed in self.placed:
@@ -324,7 +330,7 @@ class _Tally:
         pending = self.pending_ts
         cut_ts = truncated.commit_ts if truncated is not None else None
         if cut_ts is not None and cut_ts <= self.window.lo and self.split.begun:
-            # Who read the file before found the record repeated elsewhere.
+            # An earlier reading of the file found the record repeated elsewhere.
             truncated = cut_ts = None
         if cut_ts is not None and cut_ts > self.window.hi:
             pending = cut_ts if pending is None else min(pending, cut_ts)
@@ -355,7 +361,7 @@ class _Tally:
         )
 
     def _torn_row(self, truncated: TruncatedRecordError | None) -> str:
-        """The first row at the commit ts of the record that is cut off, or at the last one before it where that is not known."""
+        """The first row at the commit ts of the record that is cut off, or at the last commit ts before it if that is unknown."""
         if truncated is None or (truncated.commit_ts in (None, self.last_ts)):
             return self.last_first if truncated is not None else ""
         return _named_row(truncated.begun, 0, self.split.schema.handle_key) if truncated.begun is not None else ""
@@ -368,7 +374,7 @@ class _Tally:
 
 
 def _named_row(batch: pa.RecordBatch, row: int, key: tuple[str, ...]) -> str:
-    """Kind and key of a row; empty without a key, of which a row may stand twice in one transaction."""
+    """Kind and key of a row; empty without a key, since a row may then occur twice in one transaction."""
     if not key or not set(key) <= set(batch.schema.names):
         return ""
     return repr([batch.column(name)[row].as_py() for name in (KIND, *key)])
@@ -424,6 +430,6 @@ def _without_commit_ts(split: FileSplit, row: int) -> Problem:
 
 
 def _numbered(batch: pa.RecordBatch, rank: int) -> pa.RecordBatch:
-    """The batch with its row numbers made into places among all splits of the table."""
+    """The batch with its row numbers converted to places among all splits of the table."""
     place = pc.add(batch.column(_SEQ_INDEX), pa.scalar(rank << SEQ_RANK_SHIFT, pa.int64()))
     return batch.set_column(_SEQ_INDEX, META_FIELDS[_SEQ_INDEX], place)

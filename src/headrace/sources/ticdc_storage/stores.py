@@ -1,6 +1,6 @@
-"""Where the files are: local disks, S3, GCS, Azure Blob Storage and HDFS, all through ``pyarrow.fs``.
+"""The stores of files: local disks, S3, GCS, Azure Blob Storage and HDFS, all through ``pyarrow.fs``.
 
-A :class:`StoreLocation` is a value that travels to tasks; :meth:`StoreLocation.open` gives the :class:`Store` of this process.
+A :class:`StoreLocation` is a value that is sent to tasks; :meth:`StoreLocation.open` gives the :class:`Store` of this process.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _CONNECT_SECONDS = 5
 _SILENT_SECONDS = 20
 _TRIES = 3
 _REQUEST_SECONDS = 120.0
-"""How long an answer may take altogether, for a store that is never silent for as long as ``_SILENT_SECONDS``."""
+"""The total time limit for a response, for a store that never pauses for as long as ``_SILENT_SECONDS``."""
 _BYTES_PER_SECOND = 16 << 10
-"""What is read of a file has a second more for each so many bytes."""
+"""Reading a file has a further second for each of these many bytes."""
 _LISTING_SECONDS = 1800.0
-"""A page of 1,000 entries takes a tenth of a second, so that this is enough for many millions of them."""
+"""A page of 1,000 entries takes a tenth of a second, so this is enough for many millions of entries."""
 _CLIENT_SECONDS = 60.0
-"""Until a new client is there."""
+"""The time limit for creating a new client."""
 _MESSAGE_LIMIT = 200
-# What the AWS SDK, the Azure SDK and the operating system write, and what it means to a person; the first match counts.
+# Error texts of the AWS SDK, the Azure SDK and the operating system, with their meaning for people. The first match counts.
 _CAUSES = (
     (r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist", "there is no such bucket", "Check its name."),
     (
@@ -61,7 +61,7 @@ _CAUSES = (
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as a listing shows it: path relative to the root, bytes, and modification time in ns since 1970 (0 if unknown)."""
+    """A file as listed: path relative to the root, bytes, and modification time in ns since 1970 (0 if unknown)."""
 
     path: str
     size: int
@@ -74,7 +74,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Entries:
-    """What one folder holds: its files, the names of its folders, and what can be neither."""
+    """The content of one folder: its files, the names of its folders, and entries that are neither."""
 
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...]
@@ -86,19 +86,19 @@ class StoreLocation(Location):
     """Where a changefeed's folder is."""
 
     def open(self) -> Store:
-        """The store, connected at most once in a process. Raises SourceUnreachableError, DefinitionError."""
+        """The store, connected at most once per process. Raises SourceUnreachableError, DefinitionError."""
         return _open(self)
 
 
 def store_location(uri: Uri) -> StoreLocation:
-    """The location that a storage URI names. Raises DefinitionError for a scheme or a form that is not one."""
+    """The location named by a storage URI. Raises DefinitionError for an unknown scheme or form."""
     return StoreLocation.of_uri(uri)
 
 
 class Store:
-    """The files under one root. Every error of the store becomes a SourceUnreachableError of one sentence.
+    """The files under one root. Every error of the store becomes a SourceUnreachableError with one sentence.
 
-    No request to a store waits for ever: one whose answer does not come to an end in time is left behind.
+    No request waits forever: one whose response does not end in time is abandoned.
     """
 
     def __init__(self, location: StoreLocation, filesystem: pafs.FileSystem) -> None:
@@ -107,7 +107,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """What messages call the root."""
+        """The name of the root in messages."""
         return self._location.place
 
     @property
@@ -120,12 +120,12 @@ class Store:
         return self._location.root
 
     def exists(self) -> bool:
-        """Whether the root is there. An object store has a folder only while something is in it."""
+        """Whether the root exists. In an object store, a folder exists only while it has an object."""
         with self._explained():
             return bool(self._info(self._location.root).type == pafs.FileType.Directory)
 
     def require_bucket(self) -> None:
-        """Raises SourceUnreachableError when the root's bucket is not there: a listing shows it like an empty one."""
+        """Raises SourceUnreachableError if the root's bucket does not exist. A listing would show it like an empty one."""
         if self.is_local or self._location.service == HDFS:
             return
         with self._explained():
@@ -134,7 +134,7 @@ class Store:
             raise unreachable(self._location, FileNotFoundError("NoSuchBucket"))
 
     def stat(self, path: str) -> StoredFile | None:
-        """The file at ``path``, ``None`` when there is none."""
+        """The file at ``path``; ``None`` if there is none."""
         with self._explained():
             if self.is_local:
                 found = stat_inside(self._location.root, path)
@@ -143,7 +143,7 @@ class Store:
         return _stored(path, info) if info.type == pafs.FileType.File else None
 
     def read(self, path: str) -> bytes:
-        """The bytes of a file. Raises ``FileNotFoundError`` when there is none."""
+        """The bytes of a file. Raises ``FileNotFoundError`` if there is none."""
         return bytes(self.read_buffer(path).to_pybytes())
 
     def read_buffer(self, path: str) -> pa.Buffer:
@@ -154,7 +154,7 @@ class Store:
             return self._remote_buffer(path)
 
     def read_start(self, path: str, length: int) -> bytes:
-        """At most the first ``length`` bytes of a file. Raises ``FileNotFoundError``."""
+        """Up to ``length`` bytes from the beginning of a file. Raises ``FileNotFoundError``."""
         with self._explained():
             if self.is_local:
                 return bytes(self._local_buffer(path, length).to_pybytes())
@@ -164,21 +164,21 @@ class Store:
         """A file, or its start."""
         stream, size = self._request(lambda filesystem: _opened(filesystem, self._absolute(path)))
         wanted = size if length is None else min(length, size)
-        # Closed by the call itself: one that was left behind goes on reading.
+        # Closed by the call itself, because an abandoned call continues to read.
         return self._request(lambda _: _read_and_closed(stream, wanted), _REQUEST_SECONDS + wanted / _BYTES_PER_SECOND)
 
     def _info(self, path: str) -> pafs.FileInfo:
         return self._request(lambda filesystem: filesystem.get_file_info(path))
 
     def _request(self, ask: Callable[[pafs.FileSystem], _T], seconds: float | None = None) -> _T:
-        """What a store answers to one request. Raises ``TimeoutError`` when that takes longer than ``seconds``."""
+        """The store's response to one request. Raises ``TimeoutError`` if it takes longer than ``seconds``."""
         if self.is_local:
             return ask(self._filesystem)
-        # The client stays, with one connection less: pyarrow makes no new one of S3 while a request goes on.
+        # The client stays, with one connection less: pyarrow creates no new S3 client while a request is running.
         return within(_REQUEST_SECONDS if seconds is None else seconds, lambda: ask(self._filesystem))
 
     def _local_buffer(self, path: str, length: int | None = None) -> pa.Buffer:
-        """A file, or its start. Into memory of Arrow's pool, which is used again: new memory takes longer than reading."""
+        """A file, or its beginning, in memory of Arrow's pool, which is reused: allocating new memory takes longer than reading."""
         with opened_inside(self._location.root, path) as file:
             size = os.fstat(file.fileno()).st_size
             buffer = pa.allocate_buffer(size if length is None else min(length, size))
@@ -188,7 +188,7 @@ class Store:
             return buffer.slice(0, filled)
 
     def entries(self, path: str = "", recursive: bool = False) -> Entries:
-        """What is in a folder, with ``recursive`` in its folders too; nothing when there is no such folder."""
+        """The content of a folder, with ``recursive`` also of its folders; empty if there is no such folder."""
         return self._local_entries(path, recursive) if self.is_local else self._remote_entries(path, recursive)
 
     def _local_entries(self, path: str, recursive: bool) -> Entries:
@@ -214,14 +214,14 @@ class Store:
             if info.type == pafs.FileType.File:
                 files.append(_stored(name, info))
             elif info.type == pafs.FileType.Directory and name.rstrip("/") == path:
-                # Below it are keys with an empty name in them: listing it would give the folder itself again.
+                # Its keys have an empty name in their path: listing it would return the folder itself again.
                 strays.append(Stray(f"{path}//", "keys below have an empty name in them"))
             elif info.type == pafs.FileType.Directory:
                 folders.append(name.rstrip("/"))
         return Entries(tuple(files), tuple(folders), tuple(strays))
 
     def entries_of_many(self, requests: list[tuple[str, bool]]) -> list[Entries]:
-        """:meth:`entries` for each ``(path, recursive)``, in their order; at once where a request takes a round trip."""
+        """:meth:`entries` for each ``(path, recursive)``, in their order; concurrently if a request takes a round trip."""
         if self.is_local or len(requests) < 2:
             return [self.entries(path, recursive) for path, recursive in requests]
         return _at_once(lambda request: self.entries(*request), requests)
@@ -262,7 +262,7 @@ class Store:
 
 
 def _at_once(ask: Callable[[_T], _R], things: list[_T]) -> list[_R]:
-    """The answers, in the order of what was asked for. When one fails, or somebody interrupts, the others are not waited for."""
+    """The results, in the order of ``things``. If one fails, or on an interrupt, the others are not awaited."""
     pool = ThreadPoolExecutor(min(_REMOTE_THREADS, len(things)))
     try:
         return list(pool.map(ask, things))
@@ -271,7 +271,7 @@ def _at_once(ask: Callable[[_T], _R], things: list[_T]) -> list[_R]:
 
 
 def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableError:
-    """One sentence for what a store's client said, without any secret."""
+    """One sentence for an error of a store's client, without secrets."""
     text = str(error)
     for pattern, cause, hint in _CAUSES:
         if re.search(pattern, text, re.IGNORECASE):
@@ -292,7 +292,7 @@ def _open(location: StoreLocation) -> Store:
 
 
 def _connected(location: StoreLocation) -> pafs.FileSystem:
-    """A new client. Some ask for their store's region, or connect."""
+    """A new client. Some clients query their store's region, or connect."""
     return within(_CLIENT_SECONDS, lambda: _filesystem(location))
 
 
@@ -336,7 +336,7 @@ def _gcs(location: StoreLocation) -> pafs.GcsFileSystem:
     options: dict[str, object] = {}
     credentials = location.parameter("credentials-file")
     if credentials:
-        # The client library takes a file of credentials only from here.
+        # The client library accepts a credentials file only from here.
         os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = credentials
     if location.endpoint:
         options["endpoint_override"] = location.endpoint_host
@@ -372,10 +372,11 @@ def _read_and_closed(stream: pa.NativeFile, length: int) -> pa.Buffer:
 
 
 def _whole(stream: pa.NativeFile, length: int) -> pa.Buffer:
-    """The first ``length`` bytes. Raises ``OSError`` when the store sends fewer.
+    """The first ``length`` bytes. Raises ``OSError`` if the store sends fewer.
 
-    pyarrow's S3 client does not notice a short answer: it says that all has been read, and leaves the rest of the buffer as it was.
-    So the last byte shows whether it was written; where it is what it was before, another reading with another byte tells.
+    pyarrow's S3 client does not notice a short response: it reports everything as read, and leaves the rest of the buffer
+    unchanged. So the last byte shows whether it was written; if it is unchanged, a second read with another byte in its place
+    decides.
     """
     buffer = pa.allocate_buffer(length)
     view = memoryview(buffer).cast("B")

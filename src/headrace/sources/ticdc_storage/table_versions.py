@@ -1,4 +1,4 @@
-"""The versions of tables: which shape the data files of a directory have, and in which order the columns of their records come."""
+"""The versions of tables: the shape of the data files in a directory, and the order of the columns in their records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.model.tso import MAX_TSO
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of a table: the shape that the data files of its directory have.
+    """One version of a table: the shape of the data files in its directory.
 
-    Rows with ``stale_from <= commit_ts < version`` in the directory are replays of rows that an older directory holds, or
-    are older than the table (TiCDC writes replayed rows to the newest version with the same checksum). Equal values mean
-    that no row is stale. ``orders`` are those that the columns of its CSV records may have.
+    Rows with ``stale_from <= commit_ts < version`` in the directory are replays of rows in an older directory, or are older than
+    the table (TiCDC writes replayed rows to the newest version with the same checksum). Equal values mean that no row is stale.
+    ``orders`` are the possible column orders of its CSV records.
     """
 
     table_id: TableId
@@ -31,21 +31,21 @@ class TableVersion:
     orders: ColumnOrders = ONE_ORDER
 
     def csv(self, options: CsvOptions) -> CsvOptions:
-        """How the CSV files of its directory are read."""
+        """The options for reading the CSV files of its directory."""
         return replace(options, orders=self.orders) if self.orders.are_several else options
 
 
 _Columns = tuple[TableId, frozenset[str]]
-"""A table with the names of its columns, in whatever order."""
+"""A table with the names of its columns, in any order."""
 
 
 def with_bounds(paths: Mapping[str, Mapping[int, TableVersion]]) -> dict[str, dict[int, TableVersion]]:
-    """The versions of each path, each with the bound below which its rows are stale, and the orders of its columns."""
+    """The versions of each path, each with the bound below which its rows are stale, and with its column orders."""
     orders = _Orders(paths)
     found: dict[str, dict[int, TableVersion]] = {}
     for path, versions in paths.items():
         oldest, columns = min(versions), {number: _columns(version) for number, version in versions.items()}
-        # Where TiCDC goes on with rows of the same columns: it writes to the newest directory of a path.
+        # Where TiCDC continues with rows of the same columns: it writes to the newest directory of a path.
         beside: dict[int, int] = {}
         newer: dict[_Columns, int] = {}
         for number in sorted(versions, reverse=True):
@@ -63,7 +63,7 @@ def with_bounds(paths: Mapping[str, Mapping[int, TableVersion]]) -> dict[str, di
 
 
 class _Orders:
-    """The orders that the columns of all tables had."""
+    """The column orders that all tables have had."""
 
     def __init__(self, paths: Mapping[str, Mapping[int, TableVersion]]) -> None:
         shapes: dict[_Columns, dict[int, tuple[str, ...]]] = defaultdict(dict)
@@ -73,11 +73,11 @@ class _Orders:
             if version.stale_from == 0:
                 beginnings[version.table_id].add(version.version)
         self._histories = {columns: OrderHistory.of(sorted(known.items())) for columns, known in shapes.items()}
-        # At its beginnings (CREATE, TRUNCATE) a table gets other directories.
+        # When it begins (CREATE, TRUNCATE), a table gets other directories.
         self._beginnings = {table_id: sorted(known) for table_id, known in beginnings.items()}
 
     def of(self, version: TableVersion, columns: _Columns, beside: int) -> ColumnOrders:
-        """Those in the directory of a version; ``beside`` is the next one (TSO) of its path with the same columns."""
+        """The orders in the directory of a version. ``beside`` is the next version (TSO) of its path with the same columns."""
         beginnings = self._beginnings.get(version.table_id, [])
         place = bisect_right(beginnings, version.version)
         left = min(beside, beginnings[place]) if place < len(beginnings) else beside

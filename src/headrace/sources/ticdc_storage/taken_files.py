@@ -1,4 +1,4 @@
-"""The position after a cut, as the reports of its files tell it: on the driver, and in the task that commits the cut. Pure."""
+"""Computes the position after a cut from the reports of its files: on the driver, and in the task that commits the cut. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from headrace.sources.ticdc_storage.stores import StoredFile
 
 @dataclass(frozen=True)
 class Taking:
-    """What the source knows before a cut of an offer is applied (``headrace.model.cut.PositionAfter``)."""
+    """What is known before a cut of an offer is applied (``headrace.model.offer.PositionAfter``)."""
 
     place: StoragePosition
     """The position before the cut, with the owners of folders as they were listed."""
     watermark: int
-    """The largest watermark that was seen (TSO)."""
+    """The largest watermark seen so far (TSO)."""
     published: int
-    """The same, of those in ``metadata`` alone."""
+    """The same, only from ``metadata``."""
     announced: Mapping[str, tuple[TableId, StoredFile]]
-    """The files that were offered, and those that a cut took which broke off, by their paths, each with its table."""
+    """The offered files, and those that an aborted cut took, by path, each with its table."""
     left_out: LeftOutFiles
     unchanged: tuple[FileState, ...] = ()
-    """Files that were written again with the content that they had."""
+    """Files that were written again with the same content."""
     drain: Drain | None = None
-    """The final drain that the cut is a part of."""
+    """The final drain to which the cut belongs."""
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
         """See ``PositionAfter.after``."""
@@ -40,7 +40,7 @@ class Taking:
     def place_after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> StoragePosition:
         """The position as a value.
 
-        Files that a stopped table has not read yet are named too: when one vanishes, a later run has to know.
+        It also names files that a stopped table has not read yet, so that a later run notices if one vanishes.
         """
         known = tuple(reports)
         modified = {r.split_key: self.announced[r.split_key][1].modified for r in known if r.split_key in self.announced}
@@ -49,7 +49,7 @@ class Taking:
         for table_id, stored in self.announced.values():
             if table_id not in progress.behind or stored.path in read or self.place.is_open(stored.path):
                 continue
-            # What a table has read before a schema change of the cut is applied already.
+            # What a table has read before a schema change of the cut is already applied.
             if not self.place.is_applied(stored.path, stored.size, stored.modified):
                 states.append(FileState(stored.path, stored.size, stored.modified, consumed=False))
         place = advanced(self.place, max(progress.hi, self.watermark), [*states, *self.unchanged])
@@ -58,10 +58,10 @@ class Taking:
         return replace(place, left_out=self.left_out.groups(place))
 
     def begun(self, paths: Iterable[str], hi: int) -> StoragePosition:
-        """The position before the first of several steps of a cut up to ``hi`` (TSO) that reads the files of these paths.
+        """The position before the first of several steps of a cut up to ``hi`` (TSO) that reads the files with these paths.
 
-        What moves in these steps is then known to a run that comes after one which died: the files that it may have applied, those
-        that the cut did without, and the final drain.
+        If the run dies, the next run finds in it the files that may have been applied in these steps, those that the cut left out,
+        and the final drain.
         """
         drain = self.place.drain if self.drain is None or hi < self.drain.end else self.drain
         place = replace(self.place, begun=with_files(self.place.begun, paths), drain=drain)
@@ -70,7 +70,8 @@ class Taking:
     def _drain_after(self, hi: int) -> Drain | None:
         """The final drain that the cut completes, or an earlier one unless the watermark has passed it.
 
-        Whatever of the drain's time was still to come is there when ``metadata`` promises it; later it can only be repeated.
+        When ``metadata`` promises the drain's time, everything that was still missing from it is there; later it can only be
+        repeated.
         """
         drain = self.place.drain if self.drain is None or hi < self.drain.end else self.drain
         return None if drain is not None and min(self.published, hi) > drain.end else drain

@@ -1,14 +1,14 @@
-"""Schema files that cannot be read, or are missing, as schema changes that tables wait for. Pure.
+"""Unreadable or missing schema files, as schema changes that tables wait for. Pure.
 
-What such a file does nobody knows, so it holds every table that it may concern, and no other:
+The effect of such a file is unknown, so it holds every table that it may concern, and no other:
 
 - a statement that can still be read names them; an empty one only gives its own table a shape;
 - the file of a database concerns the database and the tables in it;
 - a table that existed before can be altered, emptied or dropped. A statement that also touches another table (EXCHANGE PARTITION,
   a chain of renames) leaves a file of the same version for that one;
 - a table that did not exist may be a renamed one or a copy: of any table that existed, so all wait;
-- with table ids as paths the other versions of the folder tell the table, or the position, which remembers what the newest
-  one said; where neither does, all wait.
+- with table ids as paths, the folder's other versions show the table, or the position, which stores the table of the newest
+  one; if neither does, all wait.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ _DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_D
 
 @dataclass(frozen=True)
 class UnreadFile:
-    """A version of which no schema file can be used.
-
-    ``parent`` is its folder: ``database/table``, a database, or a table id. ``table_id`` is the table where its path or what can be
-    read of it tells, ``TableId(database)`` for a database. ``statement`` is its text, ``None`` where that cannot be read.
-    ``has_rows``: data files of the version wait to be read.
-    """
+    """A version without a usable schema file."""
 
     parent: str
+    """Its folder: ``database/table``, a database, or a table id."""
     version: int
     problem: Problem
     table_id: TableId | None = None
+    """The table, if its path or the readable part shows it; ``TableId(database)`` for a database."""
     statement: str | None = None
+    """The text of the statement; ``None`` if it cannot be read."""
     has_rows: bool = False
+    """Data files of the version wait to be read."""
 
 
 def unread_files(
@@ -67,7 +66,8 @@ def unread_files(
 ) -> list[UnreadFile]:
     """The versions whose schema files are ``broken``, or ``missing`` beside data files.
 
-    ``rows_at`` are the folders and versions with data files that wait for a schema file; ``uses_table_ids`` is what options say.
+    ``rows_at`` are the folders and versions with data files that wait for a schema file. ``uses_table_ids`` is the configured
+    option.
     """
     found = []
     for problem in broken:
@@ -84,7 +84,7 @@ def unread_files(
 
 
 def _told(path: SchemaPath, catalogue: Catalogue, uses_table_ids: bool | None) -> tuple[TableId | None, str | None]:
-    """The table and the statement of a file that cannot be used, as far as its path and what is whole of it tell them."""
+    """The table and the statement of an unusable file, as far as its path and its readable part show them."""
     told = catalogue.told.get(path.key)
     is_whole = told is not None and told.version == path.version
     if path.table or not _is_table_id(path.database, catalogue, uses_table_ids):
@@ -103,7 +103,7 @@ def _is_table_id(folder: str, catalogue: Catalogue, uses_table_ids: bool | None)
 
 
 def unread_changes(catalogue: Catalogue, files: Iterable[UnreadFile]) -> tuple[SchemaChange, ...]:
-    """What tables have to wait for, in order; ``changes`` are the tables that may be concerned. The rest of it is unknown."""
+    """The changes that tables must wait for, in order. ``changes`` are the tables that may be concerned; the rest is unknown."""
     ordered = sorted(files, key=lambda file: (file.version, file.parent))
     if not ordered:
         return ()
@@ -121,7 +121,7 @@ def unread_changes(catalogue: Catalogue, files: Iterable[UnreadFile]) -> tuple[S
 
 
 def owner_of(catalogue: Catalogue, file: UnreadFile) -> TableId | None:
-    """The table that a person is told of: the one the file names, else the one that its folder belonged to before, or after."""
+    """The table for messages: the one in the file, otherwise the one to which its folder belonged before, or after."""
     if file.table_id is not None:
         return file.table_id
     owners = catalogue.owners(file.parent)
@@ -148,20 +148,20 @@ def _change(catalogue: Catalogue, file: UnreadFile, concerned: frozenset[TableId
 
 @dataclass(frozen=True)
 class _Version:
-    """What holds of all files of one version that cannot be read."""
+    """What is common to all unreadable files of one version."""
 
     are_apart: bool
-    """Whether each file tells of its own table: there is one file, or all lie in folders that are named by tables."""
+    """Whether each file concerns its own table: there is only one file, or all are in folders named by tables."""
     are_known: bool
-    """Whether all are files of tables that exist."""
+    """Whether all are files of existing tables."""
     named: frozenset[TableId]
-    """The tables that the files of this version tell, also those that can be read."""
+    """The tables in the files of this version, including the readable ones."""
     there: frozenset[TableId]
-    """The tables that exist or may, and those."""
+    """The tables that exist or may exist, and those."""
 
 
 class _History:
-    """Which tables exist, as far as can be known; goes through the schema changes once."""
+    """Which tables exist, as far as can be known. Goes through the schema changes once."""
 
     def __init__(self, catalogue: Catalogue, files: Sequence[UnreadFile]) -> None:
         self._catalogue, self._files = catalogue, files
@@ -180,11 +180,11 @@ class _History:
         self.may_exist: set[TableId] = set()
         self._existing, self._may_exist = NameIndex(), NameIndex()
         self.may_be_gone: set[TableId] = set()
-        """Tables that a change which cannot be read may have dropped or renamed."""
+        """Tables that an unreadable change may have dropped or renamed."""
         self._now: _Version
 
     def go_to(self, version: int, together: Sequence[UnreadFile]) -> None:
-        """Takes all changes below the version. ``together`` are all its files that cannot be read."""
+        """Applies all changes below the version. ``together`` are all of the version's unreadable files."""
         while self._next < len(self._changes) and self._changes[self._next].commit_ts < version:
             change = self._changes[self._next]
             _carry_out(change, self.existing, self._existing)
@@ -194,7 +194,7 @@ class _History:
         found = [owner_of(self._catalogue, file) for file in together]
         owners = frozenset(owner for owner in found if owner is not None)
         partners = self._partners(version)
-        # A name that a rename of the same statement freed may be the new one of any table.
+        # A name freed by a rename in the same statement may be the new name of any table.
         freed = {e.table_id for change in self._at[version] for e in change.events if isinstance(e, RenameTableEvent)}
         is_known = None not in found and owners <= self.existing
         self._now = _Version(
@@ -205,7 +205,7 @@ class _History:
         )
 
     def add(self, tables: Iterable[TableId]) -> None:
-        """Takes tables in that a change which cannot be read may have made."""
+        """Adds tables that an unreadable change may have created."""
         for table_id in tables:
             self.may_exist.add(table_id)
             self._may_exist.add(table_id)
@@ -215,7 +215,7 @@ class _History:
         return self._held.kept(self._concerned(file))
 
     def _all_names(self) -> frozenset[TableId]:
-        """Of all tables that any change or file tells of."""
+        """The names of all tables in any change or file."""
         owners = (owner_of(self._catalogue, file) for file in self._files)
         names = {owner for owner in owners if owner is not None}
         for sets in {id(change.changes): change.changes for change in self._changes}.values():
@@ -237,7 +237,7 @@ class _History:
         return _with(self._now.there, names | self._first_seen_after(file))
 
     def _named(self, file: UnreadFile, owner: TableId | None) -> frozenset[TableId] | None:
-        """The tables that the statement names, ``None`` when nobody understands it."""
+        """The tables that the statement names; ``None`` if it is not understood."""
         assert file.statement is not None
         statement = read_statement(file.statement, owner.database if owner else "")
         if statement.kind is StatementKind.UNKNOWN or (statement.kind is not StatementKind.EMPTY and owner is None):
@@ -252,7 +252,7 @@ class _History:
         return frozenset(t for t in self.existing | self.may_exist if t.lies_in(database))
 
     def _names(self, file: UnreadFile) -> frozenset[TableId]:
-        """With table ids as paths, all names that the folder's table ever had."""
+        """With table ids as paths: all names that the folder's table ever had."""
         if "/" in file.parent:
             return frozenset()
         names = {*self._catalogue.owners(file.parent).values()}
@@ -260,7 +260,7 @@ class _History:
 
     @cached_property
     def _sets_in_folders(self) -> dict[str, dict[int, frozenset[TableId]]]:
-        """What the changes of each folder that is named by a table id hold; many hold the same set."""
+        """The sets of tables held by the changes of each folder named by a table id; many hold the same set."""
         found: dict[str, dict[int, frozenset[TableId]]] = defaultdict(dict)
         for change in self._changes:
             path = parse_path(change.file) if change.file else None
@@ -269,11 +269,11 @@ class _History:
         return found
 
     def _is_bounded(self, file: UnreadFile) -> bool:
-        """Whether only tables that files of this version tell can be concerned."""
+        """Whether only tables in files of this version can be concerned."""
         return self._now.are_apart and (self._now.are_known or self._is_known_by_id(file))
 
     def _is_known_by_id(self, file: UnreadFile) -> bool:
-        """A table that had this id before keeps to itself: what takes it, or what it becomes, has a file of its own."""
+        """Whether a table had this id before. Then no other table is concerned, because each has a file of its own."""
         return "/" not in file.parent and any(number < file.version for number in self._catalogue.versions.get(file.parent, {}))
 
     def _partners(self, version: int) -> frozenset[TableId]:
@@ -285,7 +285,7 @@ class _History:
         return frozenset(found)
 
     def _first_seen_after(self, file: UnreadFile) -> frozenset[TableId]:
-        """Names that no CREATE TABLE explains: where the file's own is not told, it may have made one of them."""
+        """Names that no CREATE TABLE explains. If the file's own name is unknown, it may have created one of them."""
         if file.table_id is not None:
             return frozenset()
         at, names = self._unexplained
@@ -293,7 +293,7 @@ class _History:
 
     @cached_property
     def _unexplained(self) -> tuple[list[int], list[TableId]]:
-        """The names that changes have without a CREATE TABLE, in order, and for each the last version where that is so."""
+        """The names that changes use without a CREATE TABLE, in order, with the last version of each in which that is so."""
         existing, index, last = set[TableId](), NameIndex(), dict[TableId, int]()
         for change in self._changes:
             if not _creates(change):
@@ -305,12 +305,12 @@ class _History:
 
 
 def _with(tables: frozenset[TableId], more: frozenset[TableId]) -> frozenset[TableId]:
-    """Both; the same set where nothing is new, so that many changes may share it."""
+    """The union; the same set object if nothing is new, so that many changes may share it."""
     return tables if more <= tables else tables | more
 
 
 def _carry_out(change: SchemaChange, existing: set[TableId], index: NameIndex) -> None:
-    """Lets tables come and go as the change does, also in an index of them."""
+    """Adds and removes tables as the change does, also in an index of them."""
     for event in change.events:
         gone, come = _moved(event, existing)
         existing -= gone
@@ -325,7 +325,7 @@ def _carry_out(change: SchemaChange, existing: set[TableId], index: NameIndex) -
 
 
 def _moved(event: SchemaChangeEvent, existing: Iterable[TableId]) -> tuple[set[TableId], set[TableId]]:
-    """The tables that an event lets go and come."""
+    """The tables that an event removes and adds."""
     match event:
         case CreateTableEvent(table_id):
             return set(), {table_id}

@@ -1,4 +1,4 @@
-"""Files that vanished, and which of them nobody misses: all that they held is loaded another way. Pure."""
+"""Files that vanished, and which of them are not needed because their content is loaded in another way. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
 FirstsOf = Callable[[Sequence[Candidate]], Mapping[StoredFile, int]]
-"""Where files begin: the commit ts (TSO) of the first row of each; 0 where it cannot be told."""
+"""Where files begin: the commit ts (TSO) of the first row of each; 0 if it cannot be determined."""
 
 
 def without_rows_above(
     gone: Mapping[DataPath, TableId], upto: Mapping[TableId, int], listing: Listing, catalogue: Catalogue, firsts: FirstsOf
 ) -> frozenset[str]:
-    """The vanished files of which something tells that they held no row above their table's commit ts (TSO).
+    """The vanished files that certainly had no row above their table's commit ts (TSO).
 
-    Its date tells it, or the next file of its stream, which begins no later: whatever came before is in the vanished one, and what
-    a writer repeats comes again in the next. Or its version is over by then, unless its directory went on all the same.
+    Either the file's date shows it. Or the next file of its stream begins no later: earlier rows were in the vanished file, and
+    rows that a writer repeats come again in the next one. Or its version had ended by then, unless its directory continued to be
+    used.
     """
     next_of = _next_files(gone, listing, catalogue)
     begins = firsts([candidate for candidate in next_of.values() if candidate is not None])
@@ -46,13 +47,13 @@ def without_rows_above(
 
 
 def _is_stale(candidate: Candidate, ts: int) -> bool:
-    """Whether a file's row of that commit ts (TSO) does not count, because a directory before its own holds it."""
+    """Whether a file's row with that commit ts (TSO) does not count, because a directory before its own has it."""
     _, path, version = candidate
     return version.stale_from <= ts < path.version
 
 
 def _next_files(gone: Mapping[DataPath, TableId], listing: Listing, catalogue: Catalogue) -> dict[DataPath, Candidate | None]:
-    """The file that comes next in the stream of each, if there is one."""
+    """The next file in the stream of each, if there is one."""
     wanted = {_stream(path) for path in gone}
     streams: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     for stored, path in listing.data:
@@ -74,21 +75,21 @@ def _stream(path: DataPath) -> tuple[str, str, str]:
 
 
 def is_of_earlier_date(date: str, ts: int) -> bool:
-    """Whether what was written on the date of a directory, the writer's local one, was committed before a commit ts (TSO)."""
+    """Whether data written on a directory's date, which is local to the writer, were committed before a commit ts (TSO)."""
     return bool(date) and date < oldest_day(ts).isoformat()[: len(date)]
 
 
 def oldest_day(ts: int) -> date:
-    """The first day on which a writer's clock may have shown what was committed at a commit ts (TSO)."""
+    """The first day that a writer's clock may have shown when a commit ts (TSO) was committed."""
     return (tso_to_datetime(ts) - timedelta(days=1)).date()
 
 
 def gone_files(
     place: StoragePosition, directories: Iterable[str], listing: Listing, still_read: StoragePosition | None = None
 ) -> Iterator[tuple[str, str, int]]:
-    """The directories, streams and numbers of files that count as read and are not there.
+    """The directories, streams and numbers of files that count as read and no longer exist.
 
-    ``still_read`` is a position that needs none of those that it counts as read too.
+    Files that also count as read in ``still_read`` are left out.
     """
     present: dict[tuple[str, str], set[int]] = {}
     for _, path in listing.data:
@@ -101,9 +102,9 @@ def gone_files(
 
 
 def lost_files(known: StoragePosition, place: StoragePosition, listing: Listing, extension: str) -> list[str]:
-    """The files that a later position ``known`` tells of, that are not there, and that ``place`` does not count as read.
+    """Files known to a later position that no longer exist and that ``place`` does not count as read.
 
-    Those that were read, in whole or in part, and those that a stopped table or a cut that broke off had yet to read.
+    These were read, wholly or in part, or were still to be read by a stopped table or an aborted cut.
     """
     read = gone_files(known, known.consumed_directories(), listing, still_read=place)
     lost = dict.fromkeys(path_of(directory, f"{stream}.{extension}", number) for directory, stream, number in read)
