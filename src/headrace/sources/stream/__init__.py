@@ -1,4 +1,4 @@
-"""What all sources of streams share: stage, pieces, history, position. A connector adds a :class:`StreamReader` of its system."""
+"""The common part of all sources of streams: stage, pieces, history, position. A connector adds its :class:`StreamReader`."""
 
 from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.source import StreamEventSource

@@ -1,7 +1,7 @@
 """The schema changes of a stream in the order of their commit ts, and the shape of each table between them. Pure.
 
-A stream tells each schema change once, or again after a restart of what writes it, and forgets it with its retention. So the
-shapes that were in force before come from the ledger.
+A stream delivers each schema change once, and again after a restart of its writer, and drops it when its retention ends. So earlier
+shapes come from the ledger.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DA
 
 
 class StreamHistory:
-    """Goes through the statements of a stream. ``changes`` are what they do, ``problems`` those that cannot be handled."""
+    """Processes the statements of a stream. ``changes`` are their effects, ``problems`` those that cannot be handled."""
 
     def __init__(self, known: KeptShapes, statements: Iterable[StreamStatement]) -> None:
-        """``known`` are the shapes of before, as the ledger keeps them."""
+        """``known`` are the earlier shapes, from the ledger."""
         self.changes: list[SchemaChange] = []
         self.problems: list[Problem] = []
         tables = {table_id: shapes for table_id, shapes in known.items() if table_id.table}
         self._versions = {table_id: {shape.version: shape.schema for shape in shapes} for table_id, shapes in tables.items()}
         self._tables: dict[TableId, TableSchema] = {}
-        # A statement that comes again finds the tables as they were before it, though the ledger knows what it made of them.
+        # A repeated statement is applied to the tables as they were before it, though the ledger already has its result.
         self._kept = sorted((shape for shapes in known.values() for shape in shapes), key=lambda shape: shape.version, reverse=True)
         self._told: set[TableId] = set()
-        # The versions by which a table came to be, came to its name, or lost its rows: no row from before them counts.
+        # The versions at which a table was created, got its name, or was emptied: no earlier row counts.
         self._beginnings = {
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
@@ -57,7 +57,7 @@ class StreamHistory:
                     self._take(statement)
 
     def versions(self, table_id: TableId) -> list[tuple[int, TableSchema]]:
-        """The shapes of a table in order, each with the version (TSO) from which on it is in force."""
+        """The shapes of a table in order, each with the version (TSO) from which it is in force."""
         return sorted(self._versions.get(table_id, {}).items())
 
     def begins(self, table_id: TableId, version: int) -> bool:
@@ -71,13 +71,13 @@ class StreamHistory:
         return failed
 
     def _in_order(self, of_time: list[StreamStatement]) -> list[StreamStatement]:
-        """The statements of one commit ts as they can run: the steps of one RENAME TABLE are told each by itself.
+        """The statements of one commit ts in an order in which they can run, since the steps of one RENAME TABLE come separately.
 
-        Of steps that give one table several names only the last one may be told, or the steps in another order.
+        Of steps that give one table several names, only the last may be there, or the steps may be in another order.
         """
         self._recall(of_time[0].commit_ts)
         if len(of_time) > 1:
-            # Somebody may have typed a name in another case in one of the steps.
+            # A name may be spelled in another case in one of the steps.
             names = KnownNames({told.table_id for told in of_time}, self._tables.keys())
             texts = (spelled(told.statement, read_statement(told.statement, told.database), names.meant) for told in of_time)
             of_time = [replace(told, statement=text) for told, text in zip(of_time, texts, strict=True)]
@@ -87,7 +87,7 @@ class StreamHistory:
             return of_time
         shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
         plan = plan_renames(tuple(renames), self._tables, shapes)
-        if len(named) > len(renames):  # with some of them there several times nothing tells which are missing
+        if len(named) > len(renames):  # if some occur several times, it is unknown which are missing
             plan = RenamePlan((), unclear=frozenset(name for rename in renames for name in rename))
         first = next(iter(renames.values()))
         if plan.unclear:
@@ -104,7 +104,7 @@ class StreamHistory:
         return replace(first, database=old.database, statement=rename_statement(step), table_id=new, schema=schema)
 
     def _leave_open(self, first: StreamStatement, renames: Collection[Rename], unclear: frozenset[TableId]) -> None:
-        """Renames whose order nobody knows are one schema change, about which a person has to decide."""
+        """Makes one schema change of renames whose order is unknown; a person must decide about it."""
         names = frozenset(name for rename in renames for name in rename) | unclear
         self._told |= names
         for name in names:
@@ -137,10 +137,10 @@ class StreamHistory:
             self._collations[database] = named_collation(statement.options) or kept
         gone = self._move(told, classified, after, partitioning, is_view=statement.kind in _VIEWS)
         if not told.statement and not classified.events:
-            return  # it only tells the shape of a table that another one's statement changes
+            return  # it only carries the shape of a table that another table's statement changes
         changes = classified.changes
         if not classified.parsed:
-            # Nobody knows what the text touches, so it has to wait for everything, and everything for it.
+            # It is unknown what the text touches, so it must wait for everything, and everything for it.
             changes |= frozenset(self._tables) | {told.table_id}
         self.changes.append(
             SchemaChange(
@@ -159,7 +159,7 @@ class StreamHistory:
         )
 
     def _recall(self, commit_ts: int) -> None:
-        """Takes up what is kept from before a commit ts (TSO), of tables and databases that no statement has told of yet."""
+        """Loads kept shapes from before a commit ts (TSO), of tables and databases without a statement so far."""
         while self._kept and self._kept[-1].version < commit_ts:
             shape = self._kept.pop()
             table_id = shape.schema.table_id
@@ -187,7 +187,7 @@ class StreamHistory:
         *,
         is_view: bool,
     ) -> bool:
-        """Carries the events out on the known tables; whether the statement's table is gone afterwards."""
+        """Applies the events to the known tables. Returns whether the statement's table is gone afterwards."""
         gone = False
         self._told |= classified.changes | {told.table_id}
         for event in classified.events:
@@ -218,17 +218,17 @@ class StreamHistory:
 
 
 def _rename(told: StreamStatement) -> Rename | None:
-    """The one rename that the statement does, if that is what it does."""
+    """The rename in the statement, if it has exactly one."""
     renames = read_statement(told.statement, told.database).renames
     return renames[0] if len(renames) == 1 else None
 
 
 def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:
-    """The statements in the order of their commit ts, each once: every partition may tell it, and tell it again.
+    """The statements in the order of their commit ts, without repeats: every partition may have them, and repeat them.
 
-    A RENAME TABLE may name a step several times, as in ``a TO b, b TO a, a TO b``, and has it here as often. What writes a stream
-    begins again with a watermark, so a step is another one where a partition tells it again with only statements of the same commit
-    ts in between; right behind itself it cannot run. A number in its text tells the journal which one it is.
+    A RENAME TABLE may have the same step several times, as in ``a TO b, b TO a, a TO b``; the result then has it as often. The
+    writer of a stream restarts with a watermark. So if a partition has a step again, with only statements of the same commit ts in
+    between, it is another step; it cannot run directly after itself. A number in its text distinguishes the steps for the journal.
     """
     found: dict[tuple[int, TableId, str, int], StreamStatement] = {}
     times: Counter[tuple[int, TableId, str]] = Counter()

@@ -1,4 +1,4 @@
-"""Records that come too late: their commit ts lies below what was applied before their partition had promised it."""
+"""Records that come too late: their commit ts is below what was applied before their partition had promised it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headrace.sources.stream.staged import Staged
 def late_notices(
     staged: Staged, position: StreamPosition, reached: Callable[[TableId], int], read: Callable[[StagedPiece], pa.Table]
 ) -> Iterator[Notice]:
-    """One notice for each range and table with records that came too late: they are passed over, as repeats are.
+    """One notice for each range and table with records that came too late. Such records are skipped, like repeats.
 
-    What a partition had promised before a record tells the two apart: a record at or below that can only be a repeat. Records
-    that had been read when the position was written are not late. ``reached`` is up to where a table has all rows (TSO), and
-    ``read`` reads the records of a piece (``headrace.sources.stream.records.PIECE``). Raises what ``read`` raises.
+    The partition's promise before a record distinguishes the two: a record at or below it can only be a repeat. Records that had
+    been read when the position was written are not late. ``reached`` is the ts up to which a table has all rows (TSO), and ``read``
+    reads the records of a piece (``headrace.sources.stream.records.PIECE``). Raises what ``read`` raises.
     """
     promises: dict[str, int] = {}
     for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
@@ -44,11 +44,11 @@ def late_notices(
 
 
 _Late = tuple[int, int, int]
-"""How many records of a piece came too late, and the offsets of the first and the last of them."""
+"""The number of records of a piece that came too late, with the offsets of the first and the last one."""
 
 
 def _found(piece: StagedPiece, above: int, up_to: int, read: Callable[[StagedPiece], pa.Table]) -> Iterator[_Late]:
-    """The records with ``above < commit_ts <= up_to`` (TSO); within a piece commit ts do not go down."""
+    """The records with ``above < commit_ts <= up_to`` (TSO). Within a piece, commit ts do not decrease."""
     if above < piece.min_ts and piece.max_ts <= up_to:
         yield piece.records, piece.first, piece.last
         return

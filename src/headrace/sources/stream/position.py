@@ -1,8 +1,8 @@
-"""Where a stream is to be read from: for each partition an offset, and a sparse index from commit ts to offset.
+"""From where a stream must be read: for each partition an offset, and a sparse index from commit ts to offset.
 
-The position is as large as 64 marks a partition, whatever the number of tables and records. What a table needs that stands
-still, or is to be read again, begins at the last mark that its checkpoint covers; what other tables have of the records behind
-it is passed over by their own checkpoints.
+A position has up to 64 marks per partition, whatever the number of tables and records. A table that is stopped, or is to be read
+again, is read from the last mark that its checkpoint covers. Other tables' records after that mark are skipped by their own
+checkpoints.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class PartitionPosition:
-    """One partition: records before ``offset`` are needed by nobody. ``marks`` are in order, on both sides of it."""
+    """One partition: records before ``offset`` are not needed. ``marks`` are in order, before and after the offset."""
 
     offset: int = 0
     marks: tuple[Mark, ...] = ()
 
     @property
     def read_to(self) -> int:
-        """Up to which offset records had been read when the position was written."""
+        """The offset up to which records had been read when the position was written."""
         return self.marks[-1].offset if self.marks else self.offset
 
     def with_marks(self, found: Iterable[Mark]) -> PartitionPosition:
-        """With marks of what was read behind those that are known."""
+        """The position with marks of records read after the known ones."""
         known = list(self.marks)
         for mark in found:
             reached = max(mark.reached, known[-1].reached if known else 0)
@@ -42,13 +42,13 @@ class PartitionPosition:
         return replace(self, marks=_thinned(known, self.offset))
 
     def begins(self, commit_ts: int) -> int:
-        """The largest known offset before which no record has a commit ts (TSO) above this one; 0 when none is known."""
+        """The largest known offset before which no record has a commit ts (TSO) above this one; 0 if none is known."""
         return max((mark.offset for mark in self.marks if mark.reached <= commit_ts), default=0)
 
     def moved_to(self, commit_ts: int, before: int | None = None) -> PartitionPosition:
-        """The position in which everything up to a commit ts (TSO) is needed by nobody, but for what lies from ``before`` on.
+        """The position in which records up to a commit ts (TSO) are not needed, except for those from ``before`` on.
 
-        It never goes back.
+        The offset never decreases.
         """
         reached = self.begins(commit_ts) if before is None else min(before, self.begins(commit_ts))
         offset = max(self.offset, reached)
@@ -60,7 +60,7 @@ class PartitionPosition:
         return next((mark.reached for mark in self.marks if mark.offset >= self.offset), 0)
 
     def reached_before(self, first: int) -> int:
-        """The greatest commit ts (TSO) that a record from the offset on up to ``first`` may have; 0 where there is none."""
+        """The greatest commit ts (TSO) of a record from the offset up to ``first``; 0 if there is none."""
         return next((mark.reached for mark in self.marks if mark.offset >= first), 0) if self.offset < first else 0
 
     def back_to(self, commit_ts: int) -> PartitionPosition:
@@ -69,7 +69,7 @@ class PartitionPosition:
 
 
 def _thinned(marks: list[Mark], offset: int) -> tuple[Mark, ...]:
-    """Every other mark as often as there are too many; the one at the offset and the last stay."""
+    """Drops every other mark as often as there are too many. The mark at the offset and the last one stay."""
     while len(marks) > _MARKS:
         last = len(marks) - 1
         marks = [mark for n, mark in enumerate(marks) if n % 2 == 0 or n == last or mark.offset == offset]
@@ -78,27 +78,27 @@ def _thinned(marks: list[Mark], offset: int) -> tuple[Mark, ...]:
 
 @dataclass(frozen=True)
 class Unpromised:
-    """What was applied, or may be in part, though partitions had not promised it: a final drain took it as it was."""
+    """Data that were applied, perhaps in part, without the promise of all partitions: a final drain applied what was there."""
 
     end: int
-    """Up to where (TSO)."""
+    """The ts (TSO) up to which they were applied."""
     promised: Mapping[str, int]
     """What each of these partitions had promised (TSO), less than ``end``. The others had promised all of it."""
 
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """The position of a whole stream. ``watermark`` (TSO) is up to where it was offered as complete when it was made."""
+    """The position of a whole stream. ``watermark`` (TSO) is the watermark of the offer when it was made."""
 
     partitions: Mapping[str, PartitionPosition] = field(default_factory=dict)
     watermark: int = 0
     given_up: frozenset[tuple[TableId, PlaceInStream]] = frozenset()
-    """Records that somebody gave up, of tables that still have to pass them."""
+    """Records that a person gave up, of tables that still have to pass them."""
     unpromised: Unpromised | None = None
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
-        """Reads :meth:`to_text`; the empty text is the beginning. Raises ValueError."""
+        """Parses :meth:`to_text`; an empty text is the beginning. Raises ValueError."""
         if not text:
             return cls()
         told = json.loads(text)
@@ -113,7 +113,7 @@ class StreamPosition:
         return cls(partitions, int(told["w"]), frozenset(given_up), unpromised)
 
     def to_text(self) -> str:
-        """The position as the ledger keeps it."""
+        """The position as stored in the ledger."""
         told = {name: [at.offset, [[m.offset, m.reached] for m in at.marks]] for name, at in sorted(self.partitions.items())}
         given_up = sorted([t.database, t.table, place.partition, place.offset] for t, place in self.given_up)
         rest: dict[str, object] = {"g": given_up} if given_up else {}
@@ -122,52 +122,52 @@ class StreamPosition:
         return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:
-        """The position of a partition; one that came to be later begins at its first record."""
+        """The position of a partition. One that was created later begins at its first record."""
         return self.partitions.get(partition, PartitionPosition())
 
     def with_marks(self, reports: Iterable[StageReport]) -> StreamPosition:
-        """With the marks of ranges that were staged, in their order."""
+        """The position with the marks of staged ranges, in their order."""
         found = dict(self.partitions)
         for report in sorted(reports, key=lambda report: report.range.start):
             found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks)
         return replace(self, partitions=found)
 
     def beginning(self, offsets: Mapping[str, int]) -> StreamPosition:
-        """With the partitions that it does not know yet, which were read from these offsets on, and without what is not kept."""
+        """The position with new partitions, which were read from these offsets, and moved past records that are no longer kept."""
         fresh = {name: PartitionPosition(at, (Mark(at, 0),)) for name, at in offsets.items() if name not in self.partitions}
         known = {name: replace(at, offset=max(at.offset, offsets.get(name, 0))) for name, at in self.partitions.items()}
         return replace(self, partitions={**known, **fresh})
 
     def moved_to(self, commit_ts: int, before: Mapping[str, int] = MappingProxyType({})) -> StreamPosition:
-        """See :meth:`PartitionPosition.moved_to`; ``before`` has the offsets that partitions may not pass."""
+        """See :meth:`PartitionPosition.moved_to`. ``before`` has the offsets that partitions must not pass."""
         moved = replace(self, partitions={name: at.moved_to(commit_ts, before.get(name)) for name, at in self.partitions.items()})
         kept = frozenset((t, place) for t, place in self.given_up if place.offset >= moved.of(place.partition).offset)
         return replace(moved, given_up=kept)
 
     @property
     def applied_to(self) -> int:
-        """Up to which commit ts (TSO) changes were applied, or may have been: what comes at or below it is passed over."""
+        """The commit ts (TSO) up to which changes were, or may have been, applied. Records at or below it are skipped."""
         return self.watermark if self.unpromised is None else max(self.watermark, self.unpromised.end)
 
     def promise(self, partition: str) -> int:
-        """What a partition had promised (TSO) of what is applied: nothing where it was not known by then."""
+        """What a partition had promised (TSO) of the applied data; 0 if the partition was not known then."""
         if partition not in self.partitions:
             return 0
         return self.applied_to if self.unpromised is None else self.unpromised.promised.get(partition, self.applied_to)
 
     def applying(self, hi: int, promises: Mapping[str, int]) -> StreamPosition:
-        """With what a cut up to ``hi`` (TSO) takes that partitions have not promised; ``promises`` are those of all (TSO)."""
+        """The position with what a cut up to ``hi`` (TSO) applies without a promise; ``promises`` are all partitions' (TSO)."""
         end = max(self.applied_to, hi)
         short = {name: promised for name, promised in promises.items() if promised < end}
         return replace(self, unpromised=Unpromised(end, short) if short else None)
 
     def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
-        """The position in which a record of the table is passed over; it is remembered until nobody needs what lies there."""
+        """The position in which a record of the table is skipped. This is stored until records at that place are not needed."""
         return replace(self, given_up=self.given_up | {(table_id, place)})
 
     @property
     def passed(self) -> int:
-        """Above this commit ts (TSO) every record is still to be read, of whatever table."""
+        """The commit ts (TSO) above which every record, of any table, is still to be read."""
         return max((at.passed for at in self.partitions.values()), default=0)
 
     def back_to(self, commit_ts: int) -> StreamPosition:

@@ -1,8 +1,8 @@
-"""A source of any system with streams: ranges are staged once, and from what that leaves come ordinary offers.
+"""A source for any streaming system: ranges are staged once, and ordinary offers are made of the staged pieces.
 
-What a run has staged travels from offer to offer (:class:`Staged`); the position says from where on a next run reads. Of a piece
-each cut takes its window by commit ts, so rows above the watermark wait in the work place, and a partition that stalls does not
-make others be read again.
+What a run has staged is passed from offer to offer (:class:`Staged`). The position says from where the next run reads. Each cut
+takes its window of a piece by commit ts. So rows above the watermark wait in the work place, and a stalled partition does not cause
+others to be read again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ANEW = (
     "table may be stopped."
 )
 RANGE_BYTES = 8 << 20
-"""What one stage task reads at most, about."""
+"""The approximate maximum that one stage task reads."""
 _FOLDER = "staged"
 _STALLED_TIMES = 4
 _BLOCK_BYTES = 4 << 20
@@ -49,7 +49,7 @@ _BLOCK_ROWS = 131_072
 
 
 class _NoPlace:
-    """Stands for the work place where nothing is staged: ``inspect``, ``validate``."""
+    """Takes the place of the work place where nothing is staged: in ``inspect`` and ``validate``."""
 
     def write(self, key: str, *parts: bytes | pa.Buffer) -> None:
         raise NotImplementedError("nothing is staged without a work place")
@@ -58,15 +58,15 @@ class _NoPlace:
         raise NotImplementedError("nothing is staged without a work place")
 
     def keys(self, below: str) -> Collection[str]:
-        """There is nothing."""
+        """Always empty."""
         return ()
 
     def remove(self, below: str) -> None:
-        """There is nothing."""
+        """Does nothing."""
 
 
 class StreamEventSource:
-    """A :class:`headrace.sources.base.StreamSource` over a reader of some system. It pickles, without what stages for it."""
+    """A :class:`headrace.sources.base.StreamSource` over a reader of a system. Picklable; the stage runner is not pickled."""
 
     def __init__(self, reader: StreamReader, place: StagingPlace | None = None, run: StageRunner | None = None) -> None:
         self.reader = reader
@@ -77,7 +77,7 @@ class StreamEventSource:
         return StreamEventSource, (self.reader, self._place)
 
     def staged_by(self, run: StageRunner, place: StagingPlace) -> StreamEventSource:
-        """The source with what its ranges are read by, and where the pieces lie."""
+        """The source, bound to the function that has its ranges staged and to the place of the pieces."""
         return StreamEventSource(self.reader, place, run)
 
     def stage(self, of: Range) -> StageReport:
@@ -86,7 +86,7 @@ class StreamEventSource:
 
     @property
     def needs_shapes(self) -> bool:
-        """A stream tells each schema change once."""
+        """A stream delivers each schema change only once."""
         return True
 
     # --- on the driver ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class StreamEventSource:
         learned: Learned | None = None,
         shapes: KeptShapes | None = None,
     ) -> Offer:
-        """Stages what is new, and offers what is known of all that is staged. Raises SourceUnreachableError, SourceLostError."""
+        """Stages new records, and makes an offer of everything staged. Raises SourceUnreachableError, SourceLostError."""
         place = StreamPosition.parse(position)
         kept_from = {p.partition: p.first for p in self.reader.ends()} if isinstance(learned, Staged) else {}
         former = learned if isinstance(learned, Staged) and learned.follows(place, kept_from) else Staged()
@@ -113,7 +113,7 @@ class StreamEventSource:
         self._remove(_keys(learned) - _keys(kept))
         least = max(place.watermark, checkpoint)
         staged, partitions, more = self._staged(kept, place, least, bound, final=final)
-        # Without a bound nothing is known of where tables stand.
+        # Without a bound, the tables' checkpoints are unknown.
         applied = bound.reached if bound is not None else lambda _: -1
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, staged.statements())
@@ -145,9 +145,9 @@ class StreamEventSource:
         )
 
     def _is_cleared(self, kept: Staged, watermark: int) -> bool:
-        """Whether pieces that are to be read now are gone: somebody cleared the work place, and all is staged again.
+        """Whether pieces that must be read now are gone, because the work place was cleared. Everything is then staged again.
 
-        What lies above the watermark (TSO) is not looked for, so that a stall does not have the place listed at each poll.
+        Pieces above the watermark (TSO) are not checked, so that a stall does not cause a listing of the place at each poll.
         """
         wanted = {piece.key for report in kept.reports for piece in report.pieces if piece.min_ts <= watermark}
         return bool(wanted) and not wanted <= set(self._place.keys(_FOLDER))
@@ -159,20 +159,20 @@ class StreamEventSource:
     def _staged(
         self, kept: Staged, place: StreamPosition, least: int, bound: Bound | None, *, final: bool
     ) -> tuple[Staged, Sequence[PartitionEnds], bool]:
-        """All that is staged once the next part is, what is there, and ``Offer.more``. Raises SourceLostError.
+        """Stages the next part. Returns everything staged, the present partitions, and ``Offer.more``. Raises SourceLostError.
 
-        There is more where each partition that holds the watermark has records that are not staged. The watermark stays where it
-        is as long as one of them has none, is not named by the stream, or promises nothing behind a record whose table is unknown:
-        what the others have lies above it, and nobody needs it yet.
+        There is more if each partition that limits the watermark has records that are not staged. The watermark does not move as
+        long as one of these partitions has none, is not listed by the stream, or promises nothing after a record whose table is
+        unknown. The other partitions' records are then above the watermark and not needed yet.
         """
-        # Partitions are not in step: below the greatest ts of what is staged others may hold more, which would count as applied.
+        # Partitions advance differently: others may have more below the greatest staged ts, which would count as applied.
         limit = bound.limit if bound is not None and not final else 0
         at_least = bound.at_least if bound is not None else 0
         staged, run = kept, self._run
         assert run is not None, "a source that polls has something that stages"
         while True:
             partitions = self.reader.ends()
-            # One that a run has seen stays known, also where the stream does not name it for a moment.
+            # A partition that a run has seen stays known even if the stream does not list it for a moment.
             begins = {**staged.begins, **{p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}}
             _require_named(partitions, place, staged)
             ranges, unread = _to_stage(partitions, place, replace(staged, begins=begins), limit, least)
@@ -191,10 +191,10 @@ class StreamEventSource:
         progress: CutOutcome,
         checkpoints: Mapping[TableId, int],
     ) -> str:
-        """The position from which on everything is read that some table has not taken. See ``EventSource.advance``.
+        """The position from which everything is read that some table has not applied. See ``EventSource.advance``.
 
-        A table that stands at a commit ts may wait before the schema change there, and needs its record again. One that was found
-        late lies below where its tables stand, and has to be told until somebody has decided.
+        A table at a commit ts may wait before the schema change there, and needs its record again. A change that was found late is
+        below its tables' checkpoints, and must be delivered until a person has decided.
         """
         following = checkpoints.keys() - (progress.gone - progress.behind) - progress.left_out
         behind = [checkpoints[t] - (checkpoints[t] < progress.hi or t in progress.behind) for t in following]
@@ -209,21 +209,21 @@ class StreamEventSource:
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
-        """See ``EventSource.taking``. Where a table is stopped, the position waits for the driver's step."""
+        """See ``EventSource.taking``. If a table is stopped, the position is not moved until the driver's step."""
         staged = _of(offer)
         place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
         return PositionOfCut(position, place, staged.unclear(place), staged.promises)
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
-        """The same, since each table's checkpoint tells what of a piece it has taken; but for what no partition promised."""
+        """The same position, since each table's checkpoint shows what it has applied; changed only for data without a promise."""
         return self.taking(position, offer, ()).begun(hi)
 
     def consumed(self, position: str, offer: Offer, reports: Sequence[SplitReport]) -> str:
-        """The same, see :meth:`begin`."""
+        """The same position, see :meth:`begin`."""
         return position
 
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
-        """The records that are not kept any more, and may hold rows of any table above ``since`` (TSO)."""
+        """The records that are not kept any more and that may have rows of any table above ``since`` (TSO)."""
         begins = StreamPosition.parse(position).back_to(since)
         named = {p.partition: p for p in self.reader.ends()}
         gone = [p for p in named.values() if begins.of(p.partition).offset < p.first]
@@ -234,19 +234,19 @@ class StreamEventSource:
         )
 
     def missing_again(self, former: str, position: str) -> str:
-        """The same: what an older position needs is read again, or is not kept any more, which the next poll finds."""
+        """The same position: what an older one needs is read again, or is no longer kept, which the next poll finds."""
         return position
 
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
-        """Why records of the table above ``since`` (TSO) were passed over; see ``EventSource.missing``."""
+        """Why records of the table above ``since`` (TSO) were skipped; see ``EventSource.missing``."""
         place = StreamPosition.parse(position).beginning(_of(offer).begins)
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
-        """The position in which a record is passed over that is there, and that the table may have to pass yet.
+        """The position in which an existing record is skipped that the table may still have to pass.
 
-        Raises SourceUnreachableError where nothing tells that.
+        Raises SourceUnreachableError if that cannot be determined.
         """
         known = StreamPosition.parse(position)
         if not isinstance(place, PlaceInStream) or not place.is_record:
@@ -260,17 +260,17 @@ class StreamEventSource:
         return known.giving_up(table_id, place).to_text()
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
-        """The position from which on everything above ``since`` (TSO) is read again, and schema changes at it."""
+        """The position from which everything above ``since`` (TSO), and schema changes at it, are read again."""
         return StreamPosition.parse(position).back_to(since - 1).to_text()
 
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
     ) -> tuple[str, frozenset[str]]:
-        """Nothing vanishes by itself."""
+        """Unchanged: splits of a stream do not vanish."""
         return position, frozenset()
 
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
-        """The same: a position of a stream says nothing of tables."""
+        """Unchanged: the position of a stream does not depend on tables."""
         return position
 
     # --- in tasks -----------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class StreamEventSource:
     def read(
         self, split: Split, window: Window, *, old_images: bool = True, tolerance: int = 0
     ) -> Iterator[ChangeBlock | SplitReport]:
-        """See ``EventSource.read``. Records outside of the window are not decoded, and count as one row each."""
+        """See ``EventSource.read``. Records outside the window are not decoded, and count as one row each."""
         assert isinstance(split, StagedSplit), "splits are this source's own"
         piece = split.piece
         records = self._records(piece)
@@ -329,12 +329,12 @@ class PositionOfCut:
     promises: Mapping[str, int]
 
     def begun(self, hi: int) -> str:
-        """The position before the cut up to ``hi`` (TSO). Where partitions have not promised all of it, it says what was read."""
+        """The position before the cut up to ``hi`` (TSO). If partitions have not promised all of it, it records what was read."""
         begun = self.with_marks.applying(hi, self.promises)
         return self.former if begun.unpromised is None else begun.to_text()
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
-        """The position after the cut, unless a table is stopped: how far that is only the driver knows."""
+        """The position after the cut; unmoved if a table is stopped, because then only the driver can compute it."""
         if progress.stopped or progress.behind:
             return self.begun(progress.hi)
         place = self.with_marks.moved_to(progress.hi, self.unclear).applying(progress.hi, self.promises)
@@ -343,7 +343,7 @@ class PositionOfCut:
 
 @dataclass
 class _Reading:
-    """The rows of a split, and what was found of them."""
+    """Decodes the rows of a split, and collects the results."""
 
     reader: StreamReader
     split: StagedSplit
@@ -353,7 +353,7 @@ class _Reading:
     problem: Problem | None = None
 
     def blocks(self, records: pa.RecordBatch) -> Iterator[ChangeBlock]:
-        """The rows of these records, up to one that cannot be decoded where no more of these are tolerated."""
+        """The rows of these records, up to one that cannot be decoded when no more of these are tolerated."""
         done = 0
         while done < records.num_rows and self.problem is None:
             rest = records.slice(done)
@@ -394,7 +394,7 @@ def _of(offer: Offer) -> Staged:
 
 
 def _keys(learned: Learned | None) -> set[str]:
-    """The objects in the work place that staged pieces lie in."""
+    """The objects in the work place that have staged pieces."""
     reports = learned.reports if isinstance(learned, Staged) else ()
     return {piece.key for report in reports for piece in report.pieces}
 
@@ -402,12 +402,12 @@ def _keys(learned: Learned | None) -> set[str]:
 def _to_stage(
     partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int, least: int
 ) -> tuple[list[Range], set[str]]:
-    """What to stage next: of each partition what is behind that which is staged, ``limit`` bytes altogether (0: all).
+    """What to stage next: in each partition the records after the staged ones, ``limit`` bytes in total (0: all).
 
-    And the partitions of which that leaves records for the next time, those that are not read now among them. What was read before
-    the position was written is no part of the limit.
+    Also returns the partitions that have records left for the next time, including those that are not read now. Records that were
+    read before the position was written do not count for the limit.
 
-    Where much is staged that no watermark lets go, only the partitions that hold it (``least``, a TSO, at least) are read further,
+    If much is staged that no watermark releases, only the partitions that limit it (``least``, a TSO, at least) are read further,
     and none whose records promise nothing. Raises SourceLostError.
     """
     ends = staged.ends()
@@ -429,7 +429,7 @@ def _to_stage(
                 "of the same name.",
                 _ANEW,
             )
-        # All that was read before is read again at once: some of it would look like all of it, since its watermark has passed.
+        # Everything that was read before is read again at once. A part would look complete, because its watermark has passed.
         owed = min(known.read_to, partition.end)
         found += _ranges(partition, begin, owed)
         end = begin = max(begin, owed)
@@ -442,10 +442,10 @@ def _to_stage(
 
 
 def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
-    """From where on a partition is read: one that came to be while the pipeline was under way from its very first record on.
+    """The offset from which a partition is read. A partition created while the pipeline was running is read from its first record.
 
-    What is not kept any more is passed over where every table that runs has taken it. Below the watermark, since a record of
-    which nobody knows the table may lie right behind it.
+    Records that are no longer kept are skipped if every running table has applied them. They must be below the watermark, because a
+    record whose table is unknown may be right after it.
     """
     known = place.of(partition.partition)
     if known.offset < partition.first <= known.begins(place.watermark - 1):
@@ -454,9 +454,9 @@ def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
 
 
 def _require_named(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> None:
-    """Raises SourceUnreachableError for a partition that cannot be read just now, and has records below the watermark to be read.
+    """Raises SourceUnreachableError for a partition that cannot be read now and has needed records below the watermark.
 
-    A table that is behind would pass its own rows there, and what waits for it the schema changes.
+    Otherwise a table that is behind would miss its own rows there, or schema changes for which it waits.
     """
     ends = staged.ends()
     for name in sorted(place.partitions.keys() - {p.partition for p in partitions}):
@@ -472,7 +472,7 @@ def _unnamed(name: str, why: str) -> SourceUnreachableError:
 
 
 def _require_kept(ranges: Iterable[Range], partitions: Iterable[PartitionEnds]) -> None:
-    """Raises SourceLostError where records may have gone while they were read."""
+    """Raises SourceLostError if records may have been removed while they were read."""
     known = {partition.partition: partition for partition in partitions}
     for of in ranges:
         partition = known.get(of.partition)
@@ -486,12 +486,12 @@ def _lost(partition: PartitionEnds, begin: int, what: str) -> SourceLostError:
 
 
 def _records(partition: PartitionEnds, size: int) -> int:
-    """About how many records have this size (bytes), one at least."""
+    """The approximate number of records of this size (bytes), at least one."""
     return max(1, int(size / max(partition.bytes_per_record, 1.0)))
 
 
 def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
-    """The records from ``begin`` up to ``end`` in ranges of about 8 MiB."""
+    """The records from ``begin`` up to ``end``, in ranges of about 8 MiB."""
     step, size = _records(partition, RANGE_BYTES), max(partition.bytes_per_record, 1.0)
     starts = range(begin, end, step)
     return [
@@ -500,26 +500,26 @@ def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
 
 
 def _names(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition) -> set[str]:
-    """Every partition that was ever known: one that the stream does not name for a moment holds the watermark."""
+    """All partitions that were ever known. One that the stream does not list for a moment still limits the watermark."""
     return {p.partition for p in partitions} | place.partitions.keys() | staged.begins.keys()
 
 
 def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> int:
-    """Up to where all partitions are complete, ``least`` (TSO) at least."""
+    """The ts up to which all partitions are complete, at least ``least`` (TSO)."""
     promised = staged.watermarks(place)
     return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
 
 
 def _holding(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> set[str]:
-    """The partitions that hold the watermark: it rises when all of them promise more. Some may not be named any more."""
+    """The partitions that limit the watermark: it rises when all of them promise more. Some may not be listed any more."""
     promised, watermark = staged.watermarks(place), _watermark(staged, partitions, place, least)
     return {name for name in _names(staged, partitions, place) if promised.get(name, least) <= watermark}
 
 
 def _final(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int, latest: int) -> int:
-    """The greatest ts of all that is there, but for what lies behind ``latest`` (TSO).
+    """The greatest ts of all existing data, except for those above ``latest`` (TSO).
 
-    Where a partition cannot be read to its end, no more than it promised before.
+    If a partition cannot be read to its end, not more than it had promised.
     """
     pieces = [piece.max_ts for report in staged.reports for piece in report.pieces]
     changes = [statement.commit_ts for report in staged.reports for statement in report.statements]
@@ -549,7 +549,7 @@ def _ahead(staged: Staged) -> Iterator[Notice]:
 
 
 def _of_the_future(staged: Staged, latest: int) -> Iterator[Problem]:
-    """The tables with changes behind ``latest`` (TSO): no source can have committed them yet, and its end is not told by them."""
+    """Problems of tables with changes above ``latest`` (TSO), which no source can have committed yet; they do not set the end."""
     told = [(s.table_id, s.commit_ts, s.place) for report in staged.reports for s in report.statements]
     pieces = [piece for report in staged.reports for piece in report.pieces]
     told += [(p.table_id, p.max_ts, PlaceInStream(p.partition, p.first, p.last)) for p in pieces]
@@ -567,9 +567,9 @@ def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: 
 
 
 def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int) -> Iterator[Problem]:
-    """The tables with rows that are wanted now, of which nothing tells the columns.
+    """Problems of tables with needed rows whose columns are unknown.
 
-    Above the watermark their statements may be to come.
+    Above the watermark, their statements may still come.
     """
     found: dict[TableId, list[StagedPiece]] = defaultdict(list)
     for report in staged.reports:

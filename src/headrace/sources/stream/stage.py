@@ -1,6 +1,6 @@
-"""The stage of a stream: one range is read once, and leaves the records of each table together in the work place.
+"""Stages a stream: a range is read once, and the records of each table are stored together in the work place.
 
-The pieces of a range lie in one object, one behind the other, so that a thousand tables do not make a thousand objects.
+The pieces of a range are in one object, one after another, so that a thousand tables do not need a thousand objects.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
 _MARK_EVERY = 8
-"""How many marks a range leaves at most, besides the one at its end."""
+"""The maximum number of marks in a range, besides the one at its end."""
 _IMPOSSIBLE = "it names a database or a table by a name that none can have: of more than 64 characters, or with a blank at its end."
 
 
 @dataclass
 class _Piece:
-    """Records of one table that follow each other, their commit ts never going down."""
+    """Consecutive records of one table, whose commit ts do not decrease."""
 
     between: Between
     promised: int
-    """The greatest watermark (TSO) of the range before it, or 0."""
+    """The greatest watermark (TSO) of the range before it; 0 for none."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
 class _Tables:
     """The records of a range by table.
 
-    A piece ends where commit ts go down, and where a watermark lies within one: what writes the stream may have begun again.
+    A piece ends where commit ts decrease, and where a watermark is inside one, because the writer of the stream may have restarted.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class _Tables:
         self._reached: dict[TableId, int] = {}
 
     def promise(self, watermark: int) -> None:
-        """A watermark (TSO)."""
+        """Records a watermark (TSO)."""
         is_first = self.last is None
         if self.last is None:
             self.first = self.last = self.greatest = watermark
@@ -68,7 +68,7 @@ class _Tables:
         self.behind = {table_id: before | told for table_id, before in self.behind.items()}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows of any tables, in their order."""
+        """Adds rows of any tables, in their order."""
         for table_id, records in _by_table(rows):
             commit_ts = records.column(1).to_numpy()
             downs = (np.flatnonzero(np.diff(commit_ts) < 0) + 1).tolist()
@@ -124,7 +124,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
             if promised is not None and promised > latest_tso(clock()):
                 ahead = ahead or ((int(offsets[end]), promised),)
             elif promised is not None:
-                # Its record is needed until the pipeline has come so far: the partition may tell no other.
+                # Its record is needed until the pipeline has reached it, since the partition may have no other one.
                 reached = max(reached, promised)
                 tables.promise(promised)
         last_record = int(offsets[-1])
@@ -149,7 +149,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
 
 
 def offset_of(problem: Problem) -> int:
-    """Where the record lies that cannot be understood."""
+    """The offset of the record that cannot be understood."""
     assert isinstance(problem.place, PlaceInStream), "a problem of a record names its place"
     return problem.place.offset
 
@@ -177,7 +177,7 @@ def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:
 
 
 def _with_possible_names(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records; one that names what no database or table can be called is of no table, and nobody can tell what it is."""
+    """The records, with those marked as unknown whose name no database or table can have: their table cannot be determined."""
     impossible = None
     for name in ("database", "table"):
         column = batch.column(name)
@@ -208,7 +208,7 @@ def _by_table(rows: pa.RecordBatch) -> list[tuple[TableId, pa.RecordBatch]]:
 
 
 def _between_watermarks(batch: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> Iterator[tuple[int, int, int | None]]:
-    """The records up to each watermark, as numbers of rows, and the watermark; behind the last one there is none."""
+    """The records up to each watermark, as row numbers, with the watermark; ``None`` for those after the last one."""
     start = 0
     for row in np.flatnonzero(kinds == RecordKind.WATERMARK).tolist():
         yield start, row, batch.column(4)[row].as_py()

@@ -1,4 +1,4 @@
-"""What a run has staged of a stream, and the splits that this makes: each piece of a table with what comes before and behind it."""
+"""What a run has staged of a stream, and the splits made of it: each piece of a table, with what comes before and after it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class StagedSplit(Split):
     above: int
     up_to: int
     goes_on: bool = True
-    """Whether the partition's next piece of the table may go on in the transaction that this one ends with."""
+    """Whether the partition's next piece of the table may continue the transaction with which this one ends."""
     interrupted: bool = False
-    """Whether a watermark that rises lies between them. Else it is one that was told before."""
+    """Whether there is a rising watermark between them, and not a repeated one."""
     anew: bool = False
-    """Whether what writes the stream began again before it, for certain."""
+    """Whether the writer of the stream certainly restarted before it."""
     given_up: tuple[int, ...] = ()
-    """The offsets of records that nobody wants."""
+    """The offsets of records that were given up."""
 
     @property
     def place(self) -> SourcePlace:
@@ -45,13 +45,13 @@ class Staged:
 
     reports: tuple[StageReport, ...] = ()
     begins: Mapping[str, int] = field(default_factory=dict)
-    """From which offset on each partition was read first."""
+    """The first offset that was read in each partition."""
     promises: Mapping[str, int] = field(default_factory=dict)
-    """What each partition has promised (TSO), that of which nothing new is staged too; less than the watermark only at a final
-    drain, and of a partition that the stream named late."""
+    """What each partition has promised (TSO), also without newly staged records. It is less than the watermark only after a final
+    drain, and for a partition that the stream listed late."""
 
     def without(self, tables: Collection[TableId]) -> Staged:
-        """The same: what nobody needs goes with the position."""
+        """Unchanged: what is not needed is dropped with the position."""
         return self
 
     @property
@@ -60,11 +60,11 @@ class Staged:
         return sum(piece.size for report in self.reports for piece in report.pieces)
 
     def ends(self) -> dict[str, int]:
-        """Up to where each partition is staged."""
+        """The offset up to which each partition is staged."""
         return {report.range.partition: report.range.end for report in self.reports}
 
     def statements(self) -> Iterator[StreamStatement]:
-        """All schema changes, each with the record before it also where that lies in another range."""
+        """All schema changes, each with the record before it, even if that is in another range."""
         before: dict[str, int] = {}
         for report in sorted(self.reports, key=lambda report: (report.range.partition, report.range.start)):
             partition = report.range.partition
@@ -74,7 +74,7 @@ class Staged:
                 before[partition] = report.last_record
 
     def promising(self, position: StreamPosition, start: int) -> Staged:
-        """With what all partitions promise. ``start`` (TSO) is what counts as promised where nothing was read before."""
+        """The value with the promises of all partitions. ``start`` (TSO) counts as promised if nothing was read before."""
         names = position.partitions.keys() | self.begins.keys()
         found = {name: position.promise(name) if position.partitions else start for name in names}
         for report in self.reports:
@@ -83,7 +83,7 @@ class Staged:
         return replace(self, promises=found)
 
     def watermarks(self, position: StreamPosition) -> dict[str, int]:
-        """What each partition promises (TSO). Behind a record of which nobody knows the table nothing is, till it is given up."""
+        """What each partition promises (TSO). After a record of an unknown table it promises nothing until that is given up."""
         found: dict[str, int] = {}
         blocked: set[str] = set()
         for report in self.reports:
@@ -100,20 +100,20 @@ class Staged:
         return found
 
     def blocked(self, position: StreamPosition) -> frozenset[str]:
-        """The partitions with a record of which nobody knows the table, and that nobody gave up."""
+        """The partitions with a record of an unknown table that was not given up."""
         places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
         return frozenset(place.partition for place in places if (NOBODYS, place) not in position.given_up)
 
     def problems(self, position: StreamPosition) -> list[Problem]:
-        """The records that cannot be understood, but for those that somebody gave up."""
+        """The records that cannot be understood, except for those that were given up."""
         unknown = (problem for report in self.reports for problem in report.unknown)
-        # Rows behind a schema change that cannot be read may have another shape: giving it up would not do.
+        # Rows after an unreadable schema change may have another shape, so giving it up is not enough.
         read = [problem for report in self.reports for problem in report.problems]
         kept = (p for p in unknown if (p.table_id, p.place) not in position.given_up)
         return [p for p in (*read, *kept) if p.table_id.table or (NOBODYS, p.place) not in position.given_up]
 
     def unclear(self, position: StreamPosition) -> dict[str, int]:
-        """The first offset of each partition at which such a record lies. The partition is needed from it on."""
+        """The first offset of such a record in each partition. The partition is needed from there on."""
         found: dict[str, int] = {}
         for problem in self.problems(position):
             if isinstance(problem.place, PlaceInStream):
@@ -122,12 +122,12 @@ class Staged:
         return found
 
     def needed(self, position: StreamPosition) -> Staged:
-        """Without the ranges of which no record is needed any more."""
+        """The value without ranges in which no record is needed any more."""
         kept = tuple(r for r in self.reports if r.range.end > position.of(r.range.partition).offset)
         return replace(self, reports=kept)
 
     def follows(self, position: StreamPosition, kept_from: Mapping[str, int]) -> bool:
-        """Whether all that is to be read from the position on, and is kept, is in it up to where this ends."""
+        """Whether it has all kept records that must be read from the position on, up to its own end."""
         begins: dict[str, int] = {}
         for report in self.reports:
             begins.setdefault(report.range.partition, report.range.start)
@@ -143,7 +143,7 @@ def splits(
     applied: Callable[[TableId], int],
     position: StreamPosition,
 ) -> Iterator[StagedSplit]:
-    """One split for each piece and shape that may have rows up to the watermark which are not applied yet."""
+    """One split for each piece and shape that may have rows up to the watermark that are not applied yet."""
     skipped: dict[tuple[TableId, str], list[int]] = defaultdict(list)
     for table_id, place in position.given_up:
         skipped[table_id, place.partition].append(place.offset)
@@ -152,7 +152,7 @@ def splits(
         if not versions:
             continue
         own = applied(table_id)
-        # Rows from before the first version that is known have its shape, unless the table began with it.
+        # Rows from before the first known version have its shape, unless the table began with it.
         first = versions[0][0]
         beginnings = [first if history.begins(table_id, first) else 0, *(version for version, _ in versions[1:])]
         rank = 0
@@ -180,19 +180,19 @@ def splits(
 
 
 class _Follows(IntEnum):
-    """What lies between two pieces of a table in a partition."""
+    """What is between two pieces of a table in a partition."""
 
     NOTHING = 0
     A_PROMISE = 1
-    """A watermark that rises. It may lie within a transaction, or tell from where on what writes the stream begins again: it may
-    have promised more by then than it had told here."""
+    """A rising watermark. It may be inside a transaction. Or the writer of the stream restarts from it, having promised more by
+    then than it had written here."""
     PERHAPS_A_RESTART = 2
     A_RESTART = 3
 
 
 @dataclass
 class _InStream:
-    """A piece with what comes before and behind it in its partition."""
+    """A piece with what comes before and after it in its partition."""
 
     piece: StagedPiece
     promised: int
@@ -205,7 +205,7 @@ class _InStream:
 def _between(pieces: Iterable[_InStream], least: int, greatest: int) -> Iterator[_InStream]:
     """The pieces that may have rows above ``least`` and up to ``greatest`` (TSO), in order.
 
-    Where what writes the stream began again before one that is left out, or behind it, the next of these is what comes anew.
+    If the writer of the stream restarted before or after a piece that is left out, the next of these pieces is marked as repeated.
     """
     before: StagedPiece | None = None
     anew = False
@@ -220,7 +220,7 @@ def _between(pieces: Iterable[_InStream], least: int, greatest: int) -> Iterator
 
 
 def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
-    """The pieces of each table, partition by partition. Each of these has ``promised`` this watermark (TSO) before."""
+    """The pieces of each table, partition by partition. ``promised``: the watermark (TSO) that each partition had promised."""
     of_stream: dict[tuple[TableId, str], list[_InStream]] = defaultdict(list)
     before_range: dict[str, _Watermarks] = {}
     at_least = _Watermarks(None, promised)
@@ -233,7 +233,7 @@ def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
             follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known))
             reached = max(piece.promised, known.greatest)
             if before and reached >= piece.min_ts and reached > before[-1].promised:
-                follows = _Follows.A_RESTART  # the partition has promised in between that nothing of this is to come
+                follows = _Follows.A_RESTART  # the partition has promised in between that nothing of this follows
             if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
                 before[-1].goes_on, before[-1].interrupted = False, follows is _Follows.A_PROMISE
             before.append(_InStream(piece, reached, follows is _Follows.A_RESTART))
@@ -251,7 +251,7 @@ def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
 
 @dataclass(frozen=True)
 class _Watermarks:
-    """What is known of a partition's watermarks (TSO) from before a range."""
+    """What is known about a partition's watermarks (TSO) before a range."""
 
     last: int | None
     greatest: int
@@ -263,6 +263,6 @@ def _follows(between: Between, report: StageReport, known: _Watermarks) -> _Foll
         return _Follows.A_RESTART
     if between.least is None:
         return _Follows.NOTHING
-    # One that what writes the stream had told before may be where it began again, for the second time in a row. Of what was told
-    # before the first range no more is known than that it is not above what the position says.
+    # A repeated watermark may be where the writer of the stream restarted, for the second time in a row. Of the watermarks before
+    # the first range it is only known that they are not above the position's.
     return _Follows.PERHAPS_A_RESTART if between.is_known or between.least <= known.greatest else _Follows.A_PROMISE
