@@ -1,1 +1,1 @@
-"""What connector authors and our own tests need."""
+"""Test suites and models for connector authors and for Headrace's own tests."""

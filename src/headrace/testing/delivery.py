@@ -1,8 +1,8 @@
-"""Between an upstream and its writer: what TiCDC may do with the same changes on their way into files.
+"""What TiCDC may do with the same changes on their way from an upstream into files.
 
-Tables run ahead of each other, transactions are cut into files, updates take other forms, and after a crash everything that was
-not acknowledged is written again. The promises hold: rows up to a checkpoint and schema changes below it are there, a schema
-change comes after the rows before it, and no file is cut short but by a crash.
+Tables progress at different speeds, transactions are cut into files, updates take other forms, and after a crash everything that
+was not acknowledged is written again. TiCDC's promises hold: when a checkpoint is published, the rows up to it and the schema
+changes below it are in files; a schema change comes after the rows before it; only a crash cuts a file short.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _SCHEMA_FILE = re.compile(r"^schema_(\d+)_(\d{10})\.json$")
 
 @dataclass(frozen=True)
 class Conduct:
-    """How a release of TiCDC behaves where the format leaves it free.
-
-    ``key_updates``: updates that move a key are deletes before inserts, pairs in a row, or whole. ``discards_stale``: after a
-    restart rows that belong below the newest directory of their shape are left out, as the newer architecture does; else they are
-    written into it. ``atomic``: transactions are never cut. ``dispatchers``: how many share a table across nodes.
-    """
+    """How a release of TiCDC behaves where the format leaves it free."""
 
     key_updates: KeyUpdates = "sorted"
+    """Updates that change a key are written as deletes before inserts (``sorted``), as delete-insert pairs (``unsorted``), or whole
+    (``raw``)."""
     discards_stale: bool = False
+    """After a restart, rows for which a newer directory of the same shape exists are left out, as the newer architecture does.
+    Otherwise they are written into that directory."""
     atomic: bool = False
+    """Transactions are never cut."""
     dispatchers: int = 1
+    """How many dispatchers share a table across nodes."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class _SchemaChange:
 
 
 class Delivery:
-    """A changefeed's way from the upstream into files. It stands in for a :class:`TicdcWriter` where an ``Upstream`` wants one."""
+    """The path of a changefeed from the upstream into files. An ``Upstream`` can drive it in place of a :class:`TicdcWriter`."""
 
     def __init__(self, root: Path, options: ChangefeedOptions, conduct: Conduct, chance: Random) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -102,7 +103,7 @@ class Delivery:
         self._pending.append(event)
 
     def checkpoint(self, ts: int) -> None:
-        """Everything up to here is delivered and in files, then ``metadata`` says so. A schema change at ``ts`` may be late."""
+        """Delivers everything up to ``ts`` into files, then writes ``metadata``. A schema change at ``ts`` may come later."""
         rest = []
         for event in self._pending:
             if event.ts < ts or (event.ts == ts and isinstance(event, _Rows)):
@@ -115,7 +116,7 @@ class Delivery:
         self.promised = self.published = ts
 
     def deliver_some(self) -> None:
-        """Some of what waits is delivered, in the order of each table; some of it into files that can be seen."""
+        """Delivers some of the waiting changes, in the order of each table. May put what was delivered into visible files."""
         rest: list[_Rows | _SchemaChange] = []
         held: set[TableId] = set()
         for event in self._pending:
@@ -135,7 +136,7 @@ class Delivery:
             self._writer.flush()
 
     def begin_files(self) -> None:
-        """Files that are written in place are seen half; :meth:`complete`, which everything else begins with, ends them."""
+        """Leaves files half-written, as TiCDC does when it writes in place. :meth:`complete` finishes them."""
         self.complete()
         self._torn = self._writer.tear(self._chance)
 
@@ -145,14 +146,14 @@ class Delivery:
         self._torn = []
 
     def restart(self, acknowledged: int, *, torn: bool = False) -> None:
-        """TiCDC crashes, perhaps in the middle of files, and goes on from a ts up to which everything was promised once.
+        """TiCDC crashes, perhaps in the middle of files, and resumes from ``acknowledged``.
 
-        Raises ``ValueError`` above the promise.
+        That is a ts (TSO) up to which everything was promised once. Raises ``ValueError`` if it is above the promise.
         """
         if acknowledged > self.promised:
             raise ValueError(f"nothing was acknowledged up to {acknowledged}")
         self.complete()
-        if torn and not self._options.enable_table_across_nodes:  # there nothing tells that another dispatcher repeats the rows
+        if torn and not self._options.enable_table_across_nodes:  # there it is unknown if another dispatcher repeats the rows
             self._writer.tear(self._chance)
         # A schema change at the very checkpoint may not have run yet.
         self._pending = [e for e in self._log if e.ts > acknowledged or (e.ts == acknowledged and isinstance(e, _SchemaChange))]
@@ -165,9 +166,9 @@ class Delivery:
             self.published = acknowledged
 
     def move_partition(self, table_id: TableId, partition: int) -> None:
-        """A partition goes to another node, which writes again what was not acknowledged, in the old layout into another directory.
+        """Moves a partition to another node, which writes again what was not acknowledged.
 
-        Raises ``ValueError`` where that would pass a schema change.
+        In the old layout it writes into another directory. Raises ``ValueError`` if the repetition would cross a schema change.
         """
         delivered = [event for event in self._log if event not in self._pending and event.ts > self.promised]
         if table_id in self._resumed or any(table_id in e.objects for e in delivered if isinstance(e, _SchemaChange)):
@@ -180,7 +181,7 @@ class Delivery:
         self._pending = sorted([*again, *self._pending], key=lambda event: event.ts)
 
     def disturb_indexes(self) -> None:
-        """Index files say too much, too little or nothing, or are gone: they are hints."""
+        """Removes or empties index files, or gives them wrong contents. Index files are hints only."""
         for path in sorted(self._root.rglob("CDC*.index")):
             match self._chance.randrange(4):
                 case 0:
@@ -191,9 +192,9 @@ class Delivery:
                     path.write_text("")
 
     def remove_files(self) -> None:
-        """Data files are cleared away, and TiCDC counts from 1 again; or it finds an old index, and overwrites old numbers.
+        """Removes data files, and TiCDC numbers from 1 again; or it finds an old index file and overwrites old numbers.
 
-        To be called when every consumer has everything that is in files: nothing is lost by it.
+        To be called only when every consumer has read all files, so that nothing is lost.
         """
         self.complete()
         for folder in sorted({path.parent for path in self._root.rglob("CDC*") if path.suffix != ".index"}):
@@ -206,7 +207,7 @@ class Delivery:
                     self._writer.count_from(folder, lambda number: self._chance.randrange(number + 1))
 
     def litter(self) -> None:
-        """Something that is not TiCDC's lies in one of the folders."""
+        """Puts something that TiCDC did not write into one of the folders."""
         folder = self._chance.choice(sorted({self._root, *(path for path in self._root.rglob("*") if path.is_dir())}))
         name = f"CDC{self._chance.randrange(10):0{self._options.digits}d}.{self._options.extension}.{len(list(folder.iterdir()))}"
         match self._chance.randrange(4):
@@ -248,7 +249,7 @@ class Delivery:
             self._writer.rows(event.table_id, event.ts, [change], partition=event.partition, dispatcher=dispatcher)
 
     def _resume(self, event: _Rows, schema: TableSchema, physical_id: int | None) -> None:
-        """Chooses the directory for a table that was there before the restart (section 2.10 of the format)."""
+        """Chooses the directory for a table that existed before the restart (section 2.10 of the format)."""
         table_id = event.table_id
         if self._options.use_table_id_as_path and event.partition is not None:
             self._writer.resume(table_id, schema, self._started, physical_id)  # each partition has directories of its own
@@ -269,7 +270,7 @@ class Delivery:
         self._writer.resume(table_id, schema, newest, physical_id)
 
     def _cuts(self, event: _Rows) -> bool:
-        # Of a table without key a cut transaction cannot be told from a repetition: that case is ambiguous by the format.
+        # In a table without key, a cut transaction cannot be distinguished from a repetition: the format is ambiguous here.
         return not self._conduct.atomic and bool(event.schema.handle_key)
 
     def _forms(self, event: _Rows) -> list[RowChange]:
@@ -315,7 +316,7 @@ def _tables_below(log: Iterable[_Rows | _SchemaChange], ts: int) -> dict[TableId
 
 
 def _dispatcher(event: _Rows, change: RowChange, epoch: int, count: int) -> str:
-    """The digits of the dispatcher that writes a row; after each restart tables are spread anew."""
+    """The digits of the dispatcher that writes a row. Each restart distributes rows anew."""
     row = change.before or change.after or {}
     handle = "".join(str(row[name]).casefold().rstrip(" ") for name in event.schema.handle_key)
     number = zlib.crc32(f"{event.table_id} {epoch} {zlib.crc32(handle.encode()) % count}".encode())
@@ -323,7 +324,7 @@ def _dispatcher(event: _Rows, change: RowChange, epoch: int, count: int) -> str:
 
 
 def options_text(options: ChangefeedOptions, conduct: Conduct) -> str:
-    """What differs from the defaults, for a message that a person reads."""
+    """The options that differ from the defaults, for a message."""
     changed = {name: value for name, value in vars(options).items() if value != getattr(ChangefeedOptions(), name)}
     behaves = {name: value for name, value in vars(conduct).items() if value != getattr(Conduct(), name)}
     return json.dumps(changed | behaves, ensure_ascii=False)

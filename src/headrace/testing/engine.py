@@ -1,7 +1,7 @@
-"""Runs the tasks of a pipeline in this process, without Spark: for tests that need hundreds of runs.
+"""Runs the tasks of a pipeline in this process, without Spark, for tests that need hundreds of runs.
 
-Only the transport is another one: the plan of a round, its tasks and the writers are the real ones, and what Spark would
-pickle is pickled here too. That Spark does the same is what the tests with a session show.
+Only the transport is different. The plan of a round, its tasks and the writers are the real ones, and everything that Spark would
+pickle is pickled here, too. Tests with a Spark session show that Spark behaves the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.sources.base import StreamSource
 
 
 class LocalEngine:
-    """Stands in for ``SparkEngine``; ``jobs`` counts what it ran, ``cancels`` what could not be cancelled here."""
+    """Takes the place of ``SparkEngine``. ``jobs`` counts the jobs that it ran, ``cancels`` the calls of :meth:`cancel`."""
 
     started = True
 
@@ -38,15 +38,15 @@ class LocalEngine:
         self._parallelism = parallelism
 
     def parallelism(self) -> int:
-        """As it was made."""
+        """The constructor's value."""
         return self._parallelism
 
     def counts(self) -> tuple[int, int]:
-        """No task is under way."""
+        """No task is running."""
         return 0, 0
 
     def cancel(self) -> None:
-        """There is no job at that time: tasks run in the thread of their job."""
+        """There is no job to cancel, because tasks run in the thread of their job."""
         self.cancels += 1
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class LocalEngine:
         return results
 
     def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
-        """Ranges of a stream, each read by a copy of the source."""
+        """Stages ranges of a stream, each with its own copy of the source."""
         self.jobs += 1
         return [_copy(_copy(source).stage(_copy(of))) for of in ranges]
 
@@ -85,7 +85,7 @@ class LocalEngine:
             yield item
 
     def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
-        """What one write task does."""
+        """The work of one write task."""
         return list(WriteTask(write, slot).results(units))
 
 
@@ -94,7 +94,7 @@ def _copy(value: Any) -> Any:
 
 
 def _exchanged(read: ReadJob, tasks: list[list[Split]]) -> list[tuple[int, Unit]]:
-    """The units that get something, as the exchange would bring them; they are read when they are written."""
+    """The non-empty units, as the exchange would deliver them. They are read when they are written."""
     rows: dict[int, list[ExchangeRow]] = defaultdict(list)
     for task in tasks:
         for row in rows_of(exchange_rows(read, _copy(task))):

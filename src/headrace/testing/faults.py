@@ -1,4 +1,4 @@
-"""What happens at the fault points of ``headrace.faults``: crashes, failures, pauses, and a record of what was passed."""
+"""What happens at the fault points of ``headrace.faults``: crashes, failures, pauses, and a record of the points passed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace.faults import FaultPoint, Moment, Step
 __all__ = ["Crashed", "Fault", "Moment", "Passage", "Pause", "Step", "armed", "crash_at", "fail_at"]
 
 POINTS = tuple((moment, step) for step in Step for moment in Moment)
-"""Every point of the project itself."""
+"""Every fault point of Headrace itself."""
 
 
 class Crashed(BaseException):
-    """The process died here. No product code handles it, as none runs after a kill."""
+    """The process died here. Product code must not catch it, just as no code runs after a kill."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A point that a run came by, and what the step said of itself."""
+    """A fault point that a run passed, with the step's detail."""
 
     moment: Moment
     step: FaultPoint
@@ -33,14 +33,14 @@ class Passage:
 
 
 Fault = Callable[[Passage], None]
-"""Looks at each passage and raises, waits, or lets it pass."""
+"""Called at each passage; may raise or wait."""
 
 
 @contextmanager
 def armed(*wanted: Fault) -> Iterator[list[Passage]]:
-    """While it lasts, runs in this process meet these faults, in this order; gives what was passed so far.
+    """Within the block, these faults act on runs in this process, in this order. Yields the list of passages so far.
 
-    A thread that crashed stays dead until the end of the block: nothing durable happens in it while the interpreter unwinds.
+    A thread that crashed raises again at every later fault point in the block. So it does nothing durable while its stack unwinds.
     """
     passed: list[Passage] = []
     dead: dict[int, Crashed] = {}
@@ -65,7 +65,7 @@ def armed(*wanted: Fault) -> Iterator[list[Passage]]:
 
 
 def fail_at(moment: Moment, step: FaultPoint, error: Callable[[], BaseException], *, times: int = 1, skip: int = 0) -> Fault:
-    """Raises ``error`` at the point: not the first ``skip`` times, then ``times`` times."""
+    """Raises ``error`` at the point, ``times`` times, after the point was passed ``skip`` times."""
     counter = iter(range(skip + times))
 
     def fault(passage: Passage) -> None:
@@ -76,15 +76,15 @@ def fail_at(moment: Moment, step: FaultPoint, error: Callable[[], BaseException]
 
 
 def crash_at(moment: Moment, step: FaultPoint, *, skip: int = 0) -> Fault:
-    """Dies at the point, but not the first ``skip`` times."""
+    """Crashes at the point, after it was passed ``skip`` times."""
     return fail_at(moment, step, lambda: Crashed(f"{moment} {step}"), skip=skip)
 
 
 @dataclass
 class Pause:
-    """A fault that holds one run at a point until it is let go: a process that was stopped, or a machine that swaps.
+    """A fault that holds one run at a point until it is released, like a stopped process or a machine that swaps.
 
-    ``only`` is the thread to hold, where several runs share the process; without it the first that comes by.
+    ``only`` is the thread to hold, if several runs share the process. Without it, the first thread at the point is held.
     """
 
     moment: Moment

@@ -1,4 +1,4 @@
-"""How a sink in memory applies schema changes, at once or in the way of targets where they run long."""
+"""How the in-memory sink applies schema changes: at once, or as in targets where they run long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOAD_ANEW = "Load the table anew and skip the statement, or leave the table out
 
 
 class MemoryMetadataApplier:
-    """A ``MetadataApplier``: the server counts how often each change took effect."""
+    """A ``MetadataApplier``. The server counts how often each change took effect."""
 
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink
@@ -38,7 +38,7 @@ class MemoryMetadataApplier:
         """See ``MetadataApplier.apply_schema_change``."""
         with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
             if self._sink.ledger is not None:
-                self._sink.ledger.prove()  # as a session for schema changes does
+                self._sink.ledger.prove()  # as a real sink's session for schema changes does
             if refused:
                 raise SchemaChangeRefused(Problem(change.table_id, "the simulated server does not feel like it."))
             _apply(contents, change)
@@ -70,12 +70,15 @@ class MemoryMetadataApplier:
             return TableDescription(table_id, tuple(table.columns), bool(table.rows)) if table else None
 
     def state_before(self, change: SchemaChange) -> str:
-        """The tables themselves."""
+        """The whole contents."""
         with self._sink.server.called(Call.FINGERPRINT):
             return base64.b64encode(pickle.dumps(self._sink.seen.copy())).decode()
 
     def begun(self, change: SchemaChange, state_before: str) -> Begun:
-        """By what the change would make of the former tables. Rows count where a swap of two alike changes no definition."""
+        """Compares with what the change would make of the former tables.
+
+        A swap of two tables of the same shape shows only in their rows.
+        """
         with self._sink.server.called(Call.FINGERPRINT):
             if any(isinstance(event, TruncateTableEvent) for event in change.events):
                 return Begun.REPEATABLE
@@ -87,7 +90,7 @@ class MemoryMetadataApplier:
                 for event in change.events:
                     apply_event(after, event)
             except (KeyError, ValueError):
-                return Begun.ABSENT  # it could not run
+                return Begun.ABSENT  # it could not have run
             was, then, now = (shown(contents, change) for contents in (former, after, self._sink.seen))
             if was == then:
                 return Begun.REPEATABLE
@@ -96,18 +99,18 @@ class MemoryMetadataApplier:
     def keeps_unique(self, change: SchemaChange) -> str:
         """See ``MetadataApplier.keeps_unique``."""
         with self._sink.server.called(Call.DESCRIBE):
-            return ""  # its tables have no keys but the one that rows are found by
+            return ""  # its tables have no key other than the handle key
 
 
 class MemoryLongApplier(MemoryMetadataApplier):
-    """A ``LongChanges`` too: what a server is told to do goes on until ``Server.finish`` is called."""
+    """Also a ``LongChanges``: a started change runs until ``Server.finish`` is called."""
 
     def runs_long(self, change: SchemaChange) -> bool:
         """See ``LongChanges.runs_long``."""
         return bool(change.events) and all(isinstance(event, _OF_COLUMNS) for event in change.events)
 
     def start(self, change: SchemaChange, handle: str) -> None:
-        """See ``LongChanges.start``. A second start of a change is an error, under whatever handle."""
+        """See ``LongChanges.start``. A second start of a change is an error, whatever its handle."""
         with self._sink.server.called(Call.APPLY) as refused, self._sink.changing() as contents:
             if self._sink.ledger is not None:
                 self._sink.ledger.prove()
@@ -131,7 +134,7 @@ class MemoryLongApplier(MemoryMetadataApplier):
 
 
 def _apply(contents: Contents, change: SchemaChange) -> None:
-    """Counts whether it had an effect. Raises SchemaChangeRefused."""
+    """Applies the change and counts whether it had an effect. Raises SchemaChangeRefused."""
     if any(isinstance(event, OtherEvent) for event in change.events) and changes_rows_unseen(change.statement, change.database):
         message = f"{change.statement} changes rows that no change event tells, and the simulated server cannot run it."
         raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, hint=_LOAD_ANEW, remedy=Remedy.RESYNC))

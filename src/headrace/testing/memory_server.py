@@ -1,7 +1,7 @@
-"""A database in memory, with the statements that it takes and every way in which a call of it can fail.
+"""A database in memory, with the statements that it accepts and all ways in which a call to it can fail.
 
-It is what ``headrace.testing.memory_sink`` writes to. It counts what a real one cannot tell, how often each schema change took
-effect, and refuses what is not so: a second ADD of a column is an error, as in a real one.
+``headrace.testing.memory_sink`` writes to it. It counts how often each schema change took effect, which a real database cannot
+report. Like a real one it refuses impossible statements: a second ADD of a column is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.testing.upstream_table import default_value
 
 
 class Call(StrEnum):
-    """What the engine may ask of the sink, and what a commit asks of its server."""
+    """The calls that the engine makes to the sink, and that a commit makes to its server."""
 
     PEEK = "peek"
     ACQUIRE = "acquire"
@@ -60,7 +60,7 @@ class Call(StrEnum):
 
 
 class Failing(StrEnum):
-    """How a call fails. ``LOST``: it is done, and only the answer does not arrive."""
+    """How a call fails. ``LOST``: it is executed, but its response does not arrive."""
 
     TRANSIENT = "transient"
     UNREACHABLE = "unreachable"
@@ -72,7 +72,7 @@ class Failing(StrEnum):
 
 @dataclass
 class Failure:
-    """The call of this kind fails after ``skip`` others, and the next ones are well again."""
+    """Makes one call of this kind fail, after ``skip`` successful ones. Later calls succeed again."""
 
     call: Call
     how: Failing
@@ -88,7 +88,7 @@ class Failure:
         return self.has_struck
 
     def error(self) -> Exception:
-        """What it fails with."""
+        """The error that the call raises."""
         match self.how:
             case Failing.UNREACHABLE:
                 return SinkUnreachableError("the simulated server refuses connections")
@@ -102,18 +102,18 @@ class Failure:
 
 @dataclass
 class Table:
-    """Rows by handle key; those of a table without key by a number of their own. ``columns`` by name, in order."""
+    """Rows by handle key; rows of a table without key by a number of their own. ``columns`` by name, in order."""
 
     columns: dict[str, Column]
     rows: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
     comment: str = ""
     commit_ts: dict[tuple[object, ...], int] = field(default_factory=dict)
-    """When the last change of each key was committed (TSO), where a sink writes that; of keys that were deleted too."""
+    """The commit ts (TSO) of each key's last change, with deleted keys, if a sink writes it."""
     mark: TableMark | None = None
-    """What it says of itself, where a sink commits each table by itself."""
+    """The table's mark, if a sink commits each table separately."""
 
     def copy(self) -> Table:
-        """One that shares nothing with it that changes."""
+        """A copy that shares no mutable state with it."""
         rows = {key: dict(row) for key, row in self.rows.items()}
         return Table(dict(self.columns), rows, self.comment, dict(self.commit_ts), self.mark)
 
@@ -135,7 +135,7 @@ class Table:
 
 @dataclass(frozen=True)
 class LoggedChange:
-    """One change of a row: the kind, when it was committed (TSO), and the row's values by column, in the order of the columns."""
+    """One change of a row: its commit ts (TSO), its kind, and the row's values by column, in the order of the columns."""
 
     commit_ts: int
     kind: RowKind
@@ -144,32 +144,32 @@ class LoggedChange:
 
 @dataclass
 class Log:
-    """All changes of a table. A change that was :meth:`put` twice, because a run died in between, is there once."""
+    """All changes of a table. A change that was :meth:`put` twice, because a run died in between, is in it once."""
 
     changes: list[LoggedChange] = field(default_factory=list)
     _counts: Counter[LoggedChange] = field(default_factory=Counter)
 
     def copy(self) -> Log:
-        """One that shares nothing with it that changes."""
+        """A copy that shares no mutable state with it."""
         return Log(list(self.changes), self._counts.copy())
 
     def put(self, change: LoggedChange, seen: Counter[LoggedChange]) -> None:
-        """Appends it, unless an earlier try did. ``seen`` counts the changes that this try has brought, with this one.
+        """Appends the change unless an earlier try did. ``seen`` counts the changes that this try has brought, including this one.
 
-        All that are equal come to one unit of writing, so one try brings all of them.
+        All equal changes go to one write unit, so one try brings all of them.
         """
         if seen[change] > self._counts[change]:
             self._counts[change] += 1
             self.changes.append(change)
 
     def append(self, change: LoggedChange) -> None:
-        """Appends it, whatever was there before."""
+        """Appends the change unconditionally."""
         self.changes.append(change)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A schema change that runs long, or did."""
+    """A long-running schema change, which may be finished."""
 
     change: SchemaChange
     done: bool = False
@@ -178,25 +178,24 @@ class Job:
 
 @dataclass
 class Contents:
-    """What the server holds. ``effects`` counts how often each schema change, by identity, changed something.
-
-    ``claims`` is what the last run of each pipeline holds, ``commits`` how many transactions each of its slots has committed in
-    this attempt.
-    """
+    """What the server holds."""
 
     databases: set[str] = field(default_factory=set)
     tables: dict[TableId, Table] = field(default_factory=dict)
     ledgers: dict[str, LedgerState] = field(default_factory=dict)
     effects: Counter[str] = field(default_factory=Counter)
+    """How often each schema change, by identity, changed something."""
     claims: dict[str, Claim] = field(default_factory=dict)
+    """What the last run of each pipeline holds."""
     commits: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How many transactions each slot of a pipeline has committed in this attempt."""
     logs: dict[TableId, Log] = field(default_factory=dict)
-    """Every change of the tables that are kept so."""
+    """Every change of the tables for which the sink keeps a log."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Schema changes that run long, by handle."""
+    """Long-running schema changes by handle."""
 
     def copy(self) -> Contents:
-        """What shares nothing with it that changes."""
+        """A copy that shares no mutable state with it."""
         tables = {t: own.copy() for t, own in self.tables.items()}
         ledgers, claims = dict(self.ledgers), dict(self.claims)
         logs = {t: own.copy() for t, own in self.logs.items()}
@@ -207,7 +206,7 @@ class Contents:
     def fenced(self, claim: Claim, attempt: int | None = None) -> LedgerState:
         """The pipeline's record.
 
-        Raises FencedError when another run, or attempt, is the newest, TargetWentBackError when it is not as the run left it.
+        Raises FencedError if another run or attempt is the newest, and TargetWentBackError if the record is not as the run left it.
         """
         found, state = self.claims[claim.pipeline], self.ledgers.get(claim.pipeline)
         if state is None:
@@ -221,24 +220,24 @@ class Contents:
         return state
 
     def step(self, claim: Claim, state: LedgerState) -> None:
-        """Puts the record, and what the run holds from then on."""
+        """Writes the record and the run's next claim."""
         self.ledgers[claim.pipeline] = state
         self.claims[claim.pipeline] = claim.following
 
     def forget_commits(self, pipeline: str) -> None:
-        """Another attempt begins."""
+        """Resets the counts when another attempt begins."""
         for slot in [slot for name, slot in self.commits if name == pipeline and slot != DDL_SLOT]:
             del self.commits[pipeline, slot]
 
 
 DDL_SLOT = -1
-"""Where schema changes are counted."""
+"""The slot under which schema changes are counted."""
 
 
 class Server:
-    """The simulated database. It outlives its sinks, and a pickled reference to it is the same server.
+    """The simulated database. It outlives its sinks; unpickling a reference gives the same server.
 
-    ``on_commit`` is called after each commit with what every reader sees from then on.
+    ``on_commit`` is called after each commit with the new contents that every reader sees.
     """
 
     def __init__(self) -> None:
@@ -253,7 +252,7 @@ class Server:
 
     @contextmanager
     def called(self, call: Call) -> Iterator[bool]:
-        """Around what a call does; gives whether the server refuses to do it. Raises what the call fails with."""
+        """Wraps the work of a call. Yields whether the server refuses it. Raises the error of a failing call."""
         failure = self.failure if self.failure is not None and self.failure.strikes(call) else None
         refused = failure is not None and failure.how is Failing.REFUSED
         if failure is not None and not refused and failure.how is not Failing.LOST:
@@ -264,18 +263,18 @@ class Server:
 
     @contextmanager
     def transaction(self) -> Iterator[Contents]:
-        """All of it or nothing."""
+        """Applies all changes or none."""
         working = self.contents.copy()
         yield working
         self.commit(working)
 
     def commit(self, working: Contents) -> None:
-        """Puts what every reader sees from now on."""
+        """Replaces the contents that every reader sees."""
         self.contents = working
         self.on_commit(working)
 
     def finish(self, *, fails: bool = False) -> int:
-        """What runs long comes to its end; how many changes that were."""
+        """Ends all long-running schema changes. Returns their number."""
         running = {handle: job for handle, job in self.contents.jobs.items() if not (job.done or job.failed)}
         self.contents = self.contents.copy()
         for handle, job in running.items():
@@ -286,7 +285,7 @@ class Server:
         return len(running)
 
     def comment(self, table_id: TableId, text: str) -> None:
-        """A person gives a table a comment. It is no commit of a run."""
+        """A person sets a table's comment. Not a commit of a run."""
         self.contents = self.contents.copy()
         self.contents.tables[table_id].comment = text
 
@@ -295,16 +294,16 @@ class Server:
         self.contents = replace(self.contents.copy(), databases=set(), tables={}, logs={}, effects=Counter())
 
     def run(self, statement: str) -> None:
-        """A person runs one of the statements that this server knows."""
+        """A person runs one of the statements that this server supports."""
         self.contents = self.contents.copy()
         execute(self.contents, statement)
 
     def begin_anew(self) -> None:
-        """A person lets a pipeline or a table begin anew: schema changes may take effect once more."""
+        """A person starts a pipeline or a table over: each schema change may take effect once more."""
         self.contents = replace(self.contents.copy(), effects=Counter())
 
     def saved_table(self, table_id: TableId) -> Callable[[], None]:
-        """What is called to load the table with the rows that it has now."""
+        """Returns a function that loads the table with the rows that it has now."""
         held = self.contents.copy().tables[table_id]
 
         def load() -> None:
@@ -314,7 +313,7 @@ class Server:
         return load
 
     def saved(self) -> Callable[[], None]:
-        """What is called to bring the server back to what it holds now."""
+        """Returns a function that restores the server to its present contents."""
         held = self.contents
 
         def put_back() -> None:
@@ -331,7 +330,7 @@ def _server(number: int) -> Server:
 
 
 def shown(contents: Contents, change: SchemaChange) -> object:
-    """Of the tables of a change, without what a person may alter: columns, the rows of those that are renamed, databases."""
+    """What identifies the state of a change's tables: columns, rows of renamed tables, databases; nothing that people may alter."""
     renamed = {name for e in change.events if isinstance(e, RenameTableEvent) for name in (e.table_id, e.new_table_id)}
     tables = {}
     for name in change.changes:
@@ -342,7 +341,7 @@ def shown(contents: Contents, change: SchemaChange) -> object:
 
 
 def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
-    """Raises KeyError for what is missing, ValueError for what is in the way."""
+    """Raises KeyError if an object is missing, ValueError if one is in the way."""
     if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent | AlterColumnTypeEvent):
         _alter(contents.tables[event.table_id], event)
         return
@@ -368,15 +367,15 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
             contents.databases.add(new_table_id.database)
             tables[new_table_id] = tables.pop(table_id)
         case OtherEvent():
-            pass  # its tables have no indexes, and no key but the one that rows are found by
+            pass  # its tables have no indexes and no key other than the handle key
         case _:
             raise ValueError(f"a {type(event).__name__} is beyond this server")
 
 
 def execute(contents: Contents, statement: str) -> None:
-    """A person's statement: DROP TABLE, DELETE FROM, or CREATE TABLE … AS SELECT 7 AS id.
+    """Runs a person's statement: DROP TABLE, DELETE FROM, or CREATE TABLE … AS SELECT 7 AS id.
 
-    Raises KeyError for a table that is not there, ValueError for one that is in the way.
+    Raises KeyError if the table does not exist, ValueError if one is in the way.
     """
     words, database, table, _ = statement.replace('"."', '"').split('"')
     table_id = TableId(database, table)

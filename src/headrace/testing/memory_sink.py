@@ -1,7 +1,7 @@
-"""A sink in memory: the whole contract of ``headrace.sinks.base``, and every call of it can fail.
+"""A sink in memory that implements the whole contract of ``headrace.sinks.base``. Every call of it can be made to fail.
 
-It stands for targets that nobody has yet: whether it has atomic cuts, atomic small cuts or neither, takes its rows in tasks or on
-the driver, and of which tables it wants every change, is the test's choice.
+It stands for targets that do not exist yet. A test chooses whether it has atomic cuts, atomic small cuts or neither, whether it
+takes its rows in tasks or on the driver, and for which tables its demand is ALL.
 """
 
 from __future__ import annotations
@@ -51,37 +51,36 @@ CAPABILITIES = {
     "atomic small cuts": SinkCapabilities(ChangeDemand.NET, atomic_bytes=1 << 20, bags=True, supported_schema_changes=_TAKEN),
     "nothing atomic": SinkCapabilities(ChangeDemand.NET, bags=True, supported_schema_changes=_TAKEN),
 }
-"""Of sinks that keep their own ledger."""
+"""The capabilities of sinks that keep their own ledger."""
 
 TABLE_COMMIT = OwnStep("memory", "commit a table")
-"""Of a sink that commits each table by itself."""
+"""A step of a sink that commits each table separately."""
 TABLE_MARK = OwnStep("memory", "leave a mark in a table")
 
 Seen = Mapping[TableId, Counter[LoggedChange]]
-"""What a unit, or a round on the driver, has brought of each table of which every change is wanted."""
+"""The changes that a unit, or a round on the driver, has brought for each table with the demand ALL."""
 Demand = Callable[[TableId, TableSchema], ChangeDemand]
 Kept = TypeVar("Kept")
 
 
 @dataclass
 class MemorySink(StatelessSink):
-    """A ``DataSink`` on a server, for one run. Without a ledger of its own it has no fence either.
+    """A ``DataSink`` on a server, for one run. Without its own ledger it has no fence either.
 
-    Of the tables of which ``capabilities`` want every change it keeps that in ``Contents.logs``, and no rows. ``own_demand`` must
-    pickle.
+    For tables with the demand ALL it keeps the changes in ``Contents.logs``, and no rows. ``own_demand`` must be picklable.
     """
 
     server: Server
     capabilities: SinkCapabilities
     keeps_ledger: bool = True
     streams: bool = False
-    """It takes its rows on the driver (``Round.stream_from_tasks``), and commits a round there. It has no ``atomic_bytes`` then."""
+    """It takes its rows on the driver (``Round.stream_from_tasks``) and commits a round there. It then has no ``atomic_bytes``."""
     marks_tables: bool = False
-    """It commits each table by itself, on the driver, and the table says then up to where it is applied. Only that keeps a log or a
-    table without key from having rows twice, and no fence of its ledger reaches these commits. It has neither atomic cuts nor
-    ``atomic_bytes``."""
+    """It commits each table separately, on the driver, with a mark up to where the table is applied. Only the mark prevents
+    duplicate rows in a log or a table without key, because no fence of a ledger covers these commits. It has neither atomic cuts
+    nor ``atomic_bytes``."""
     runs_long: bool = False
-    """Changes of columns run long there (``LongChanges``)."""
+    """Changes of columns run long (``LongChanges``)."""
     identity = "memory://"
 
     def __post_init__(self) -> None:
@@ -92,29 +91,29 @@ class MemorySink(StatelessSink):
         self.table_marks = MemoryMarks(self.server) if self.marks_tables else None
 
     def check(self) -> list[Check]:
-        """There is nothing that could be wrong with it."""
+        """Always ok."""
         return [Check("target", CheckState.OK, "in memory")]
 
     def begin_cut(self) -> None:
-        """Opens a copy, where a cut is one transaction."""
+        """Opens a copy of the contents if a cut is one transaction."""
         with self.server.called(Call.BEGIN):
             self.open_cut = self.server.contents.copy() if self.capabilities.atomic_cut else None
 
     def forget_tables(self, tables: Collection[TableId]) -> None:
-        """Nothing is remembered of them."""
+        """It caches nothing about them."""
 
     def abandon_cut(self) -> None:
-        """Forgets the copy."""
+        """Drops the copy."""
         self.open_cut = None
 
     @property
     def seen(self) -> Contents:
-        """What this run sees: its open cut, if there is one."""
+        """What this run sees: the open cut if there is one, otherwise the server's contents."""
         return self.open_cut or self.server.contents
 
     @contextmanager
     def changing(self) -> Iterator[Contents]:
-        """The open cut, or a transaction of its own."""
+        """The open cut if there is one, otherwise a transaction of its own."""
         if self.open_cut is not None:
             yield self.open_cut
             return
@@ -122,7 +121,7 @@ class MemorySink(StatelessSink):
             yield contents
 
     def count(self, contents: Contents) -> None:
-        """Counts what the driver commits by itself between two steps of the ledger."""
+        """Counts a commit of the driver between two steps of the ledger."""
         if self.ledger is not None and self.open_cut is None:
             slot = self.ledger.claim.pipeline, DDL_SLOT
             contents.commits[slot] += 1
@@ -130,7 +129,7 @@ class MemorySink(StatelessSink):
 
 
 class MemoryLedger:
-    """A ``Ledger``; in the open cut while there is one."""
+    """A ``Ledger``. While a cut is open, it is part of it."""
 
     def __init__(self, sink: MemorySink) -> None:
         self._sink, self._server = sink, sink.server
@@ -165,11 +164,11 @@ class MemoryLedger:
         return state
 
     def prove(self) -> None:
-        """Raises FencedError when a newer run has begun, TargetWentBackError when the server is not as this one left it."""
+        """Raises FencedError if a newer run has begun, and TargetWentBackError if the server is not as this run left it."""
         self._server.contents.fenced(self.claim)
 
     def expect(self, commits: Sequence[Commits]) -> None:
-        """The next step is written only where the server has these transactions."""
+        """Makes the next step fail unless the server has these transactions."""
         for unit in commits:
             if unit.before < self.expected.get(unit.slot, 0):
                 raise TargetWentBackError(f"Slot {unit.slot} had committed {self.expected[unit.slot]}, and then {unit.before}.")
@@ -198,7 +197,7 @@ class MemoryLedger:
             return Words(dict(state.decisions), dict(state.requests))
 
     def reset(self, pipeline: str) -> bool:
-        """The last epoch stays, in the claims."""
+        """The last epoch stays in ``Contents.claims``."""
         with self._server.transaction() as contents:
             return contents.ledgers.pop(pipeline, None) is not None
 
@@ -213,7 +212,7 @@ class MemoryLedger:
         return state.attempt + 1
 
     def update(self, update: LedgerUpdate) -> None:
-        """A checkpoint commits the open cut, which is fenced by what the server holds by then."""
+        """A checkpoint commits the open cut, fenced by the server's contents at that time."""
         with self._server.called(Call.UPDATE):
             self.prove()
             open_cut, claim = self._sink.open_cut, self.claim
@@ -236,12 +235,12 @@ class MemoryLedger:
                     self._sink.open_cut, self._in_cut, self.claim = None, None, claim.following
 
     def close(self) -> None:
-        """The open cut, if there is one, is lost."""
+        """Drops the open cut, if there is one."""
         self._sink.abandon_cut()
 
 
 class MemoryEventSink:
-    """An ``EventSink``: tasks commit by themselves, or leave their changes for the driver, or it takes them from the tasks."""
+    """An ``EventSink`` with three ways: tasks commit, or leave their changes for the driver, or stream them to the driver."""
 
     def __init__(self, sink: MemorySink) -> None:
         self._sink, self._server = sink, sink.server
@@ -262,7 +261,7 @@ class MemoryEventSink:
         return report if self._sink.open_cut is None else self._load(report, self._sink.open_cut)
 
     def _load(self, report: WriteReport, open_cut: Contents) -> WriteReport:
-        """What the tasks have left, but for tables that stopped."""
+        """Applies what the tasks have left, without stopped tables."""
         stopped, seen = report.problems(), _nothing_seen()
         loaded: list[WriteOutcome] = []
         with self._server.called(Call.LOAD) as refused:
@@ -278,7 +277,7 @@ class MemoryEventSink:
         return replace(report, outcomes=tuple(loaded))
 
     def _load_tables(self, report: WriteReport, marks: Mapping[TableId, TableMark]) -> WriteReport:
-        """What the tasks have left, a table after another."""
+        """Commits what the tasks have left, table by table."""
         changes = [self._server.spooled[name] for outcome in report.outcomes for name in outcome.spooled]
         failed = self._commit_tables(changes, report.problems(), marks)
         outcomes = (replace(o, spooled=(), problem=failed.get(o.table_id, o.problem)) for o in report.outcomes)
@@ -293,7 +292,7 @@ class MemoryEventSink:
     def _commit_tables(
         self, changes: Iterable[TableChange], stopped: Collection[TableId], marks: Mapping[TableId, TableMark]
     ) -> dict[TableId, Problem]:
-        """One commit for each table that did not stop, with what it says of itself. Why others are refused."""
+        """One commit with its mark for each table that did not stop. Returns the problems of tables whose rows are refused."""
         of_table: dict[TableId, list[TableChange]] = defaultdict(list)
         for change in changes:
             if change.table_id not in stopped:
@@ -321,7 +320,7 @@ class MemoryEventSink:
         return problems
 
     def _stream(self, round: Round) -> WriteReport:
-        """One transaction of the driver, or a part of the open cut; of tables that turn out to stop nothing stays in it."""
+        """One transaction of the driver, or a part of the open cut. Changes of tables that turn out to stop are taken out again."""
         with self._server.called(Call.LOAD) as refused, self._sink.changing() as contents:
             if self._sink.ledger is not None:
                 self._sink.ledger.prove()
@@ -355,7 +354,7 @@ def _put_back(now: dict[TableId, Kept], former: dict[TableId, Kept], table_id: T
 
 
 class MemoryMarks:
-    """``TableMarks``: the tables' own."""
+    """``TableMarks`` that are stored in the tables."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -384,9 +383,9 @@ def _nothing_seen() -> Seen:
 
 
 class MemoryWriter:
-    """A ``UnitWriter``: one transaction a change, or one for all with the ledger's update.
+    """A ``UnitWriter``: one transaction for each change, or one for all together with the ledger's update.
 
-    Each proves ``claim``; without a ledger there is none.
+    Each transaction verifies ``claim``. Without a ledger there is none.
     """
 
     def __init__(self, server: Server, claim: Claim | None, demand: Demand, *, spools: bool) -> None:
@@ -424,7 +423,7 @@ class MemoryWriter:
         return Commits(self._context.slot, self._begun_at, self._count)
 
     def close(self) -> None:
-        """It has no connection."""
+        """There is no connection."""
 
     def _write_alone(self, change: TableChange, seen: Seen) -> WriteOutcome:
         refused = self._refused(change)
@@ -457,7 +456,7 @@ class MemoryWriter:
             return WriteOutcome(change.table_id, problem=problem) if refused else None
 
     def _applied(self, contents: Contents, change: TableChange, seen: Seen) -> WriteOutcome:
-        """A table without key is applied only when its own row of the ledger is not that far yet."""
+        """A table without key is applied only if its own ledger row is not that far yet."""
         target = change.progress
         if target is not None and not change.schema.handle_key:
             own = contents.ledgers[self._context.pipeline].tables.get(change.table_id) or TableProgress(change.table_id, 0)
@@ -467,9 +466,9 @@ class MemoryWriter:
 
 
 def _write(contents: Contents, change: TableChange, demand: Demand, seen: Seen | None) -> WriteOutcome:
-    """Applies the changes, or nothing of them where they do not fit the table, or where something fails that nobody foresaw.
+    """Applies the changes, or nothing if they do not fit the table or an unexpected error occurs.
 
-    Without ``seen`` a log takes what comes.
+    Without ``seen``, a log appends every change unconditionally.
     """
     target = change.target
     tables = {target: contents.tables[target].copy()} if target in contents.tables else {}

@@ -1,8 +1,8 @@
-"""A stream in memory, with all that a real one does to its readers: tables, schema changes and watermarks mixed in partitions.
+"""A stream in memory that behaves like a real one: tables, schema changes and watermarks are mixed in partitions.
 
-Rows of a table lie in the partition that the hash of their key names, schema changes in the first one, watermarks in all. What
-wrote it may begin again and repeat what it wrote since some commit ts; a partition may get no records, or no watermarks, for a
-while; old ones may go.
+Rows are in the partition given by the hash of their table and key, schema changes in the first one, watermarks in all of them. The
+writer of the stream may restart and repeat what it wrote since some commit ts. A partition may get no records, or no watermarks,
+for a while. Old records may be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SKIPPED = 0.2
 
 @dataclass(frozen=True)
 class MemoryRecord:
-    """One record. ``value`` is what its kind needs, pickled."""
+    """One record. ``value`` is the pickled content that its kind needs."""
 
     kind: RecordKind
     table_id: TableId
@@ -42,28 +42,28 @@ class MemoryRecord:
 
 
 NO_RECORD = MemoryRecord(RecordKind.UNKNOWN, TableId(""), 0, b"none")
-"""Stands at an offset that no consumer gets: a compacted record, the marker of a transaction."""
+"""Fills an offset that consumers never receive, like that of a compacted record or of a transaction marker."""
 
 
 @dataclass
 class MemoryStream:
-    """The stream itself, with the methods of what an ``Upstream`` drives (``headrace.testing.upstream.Sink``)."""
+    """The stream, with the methods that an ``Upstream`` calls (``headrace.testing.upstream.Sink``)."""
 
     count: int = 3
-    """How many partitions there are."""
+    """The number of partitions."""
     partitions: list[list[MemoryRecord]] = field(init=False)
     first: list[int] = field(init=False)
-    """The first offset that each partition keeps."""
+    """The first offset that each partition still holds."""
     stalled: set[int] = field(default_factory=set)
-    """Partitions that get nothing for now: it follows when they go on."""
+    """Partitions that receive nothing for now. They get what they missed when :meth:`go_on` is called."""
     silent: set[int] = field(default_factory=set)
-    """Partitions that get no watermarks for now. What they miss never follows, so partitions promise different commit ts."""
+    """Partitions that receive no watermarks for now. They never get the missed ones, so partitions promise different commit ts."""
     hidden: set[int] = field(default_factory=set)
-    """Partitions that the stream does not name for now, as if what serves them were away."""
+    """Partitions that the stream does not list for now, as if their broker were down."""
     batch: int = _BATCH
-    """How many offsets the reader gives at a time: a range leaves a mark for each of these at most."""
+    """The number of offsets in a batch of the reader. A range leaves at most one mark for each batch."""
     skips: Random | None = None
-    """Draws before which records offsets are missing; ``None``: before none."""
+    """Decides before which records an offset is left empty; ``None``: before none."""
 
     def __post_init__(self) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -75,14 +75,14 @@ class MemoryStream:
 
     @property
     def promised(self) -> int:
-        """The watermark (TSO) that all partitions have reached; 0 where one has none."""
+        """The watermark (TSO) that all partitions have reached; 0 if one has none."""
         told = ([r.commit_ts for r in records if r.kind is RecordKind.WATERMARK] for records in self.partitions)
         return min(max(watermarks, default=0) for watermarks in told)
 
     # --- what an upstream calls ---------------------------------------------------------------------------------------------
 
     def rows(self, table_id: TableId, commit_ts: int, changes: Iterable[RowChange], *, partition: int | None = None) -> None:
-        """The changes of a transaction to one table, a record each."""
+        """The changes of a transaction to one table, one record each."""
         schema = self._schemas[table_id]
         for change in split_key_updates(schema, changes) if schema.handle_key else changes:
             row = change.after if change.after is not None else change.before
@@ -93,7 +93,7 @@ class MemoryStream:
             self._append(place, MemoryRecord(RecordKind.ROWS, table_id, commit_ts, value))
 
     def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
-        """One statement, told for each of its tables."""
+        """One statement, as one record for each of its tables."""
         for table_id in gone:
             self._schemas.pop(table_id, None)
         for file in files:
@@ -110,9 +110,9 @@ class MemoryStream:
     # --- what a test does to it ---------------------------------------------------------------------------------------------
 
     def repeat(self, since: int, *, is_told: bool = True) -> None:
-        """What writes it begins again: a watermark tells from where on, and all records above it (TSO) come once more.
+        """The writer restarts: a watermark shows from where on, and all records above it (TSO) are written once more.
 
-        Where that is not ``is_told``, only partitions get the watermark whose last record is none.
+        Unless ``is_told``, the watermark goes only to partitions whose last record is not a watermark.
         """
         for place, records in enumerate(self.partitions):
             last = next((known[-1].kind for known in (self._waiting[place], records) if known), None)
@@ -122,15 +122,15 @@ class MemoryStream:
             self._put(place, record)
 
     def stall(self, *places: int) -> None:
-        """From now on these partitions get nothing."""
+        """From now on these partitions receive nothing."""
         self.stalled |= set(places)
 
     def silence(self, *places: int) -> None:
-        """From now on these partitions get no watermarks."""
+        """From now on these partitions receive no watermarks."""
         self.silent |= set(places)
 
     def go_on(self) -> None:
-        """The partitions that stalled get what they missed, and silent ones watermarks from now on."""
+        """Stalled partitions receive what they missed. Silent ones receive watermarks from now on."""
         self.stalled.clear()
         self.silent.clear()
         for place, records in enumerate(self._waiting):
@@ -138,7 +138,7 @@ class MemoryStream:
             records.clear()
 
     def forget(self, place: int, first: int) -> None:
-        """The partition keeps records from an offset on only."""
+        """Deletes the partition's records before an offset."""
         self.first[place] = max(self.first[place], min(first, len(self.partitions[place])))
 
     def damage(self, place: int, offset: int, value: bytes = b"damaged") -> None:
@@ -147,11 +147,11 @@ class MemoryStream:
         self.partitions[place][offset] = MemoryRecord(record.kind, record.table_id, record.commit_ts, value)
 
     def put_unknown(self, place: int, table_id: TableId, why: str) -> None:
-        """Appends a record that nobody can understand."""
+        """Appends a record that cannot be understood."""
         self._put(place, MemoryRecord(RecordKind.UNKNOWN, table_id, 0, why.encode()))
 
     def reader(self) -> MemoryReader:
-        """A reader of what is there now."""
+        """A reader of the present contents."""
         return MemoryReader(self.partitions, self.first, self.hidden, batch=self.batch)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
@@ -235,7 +235,7 @@ def _block(columns: tuple[Column, ...], rows: list[tuple[int, int, Mapping[str, 
 
 @dataclass
 class MemorySource:
-    """A :class:`headrace.sources.base.DataSource` of a stream in memory."""
+    """A :class:`headrace.sources.base.DataSource` of an in-memory stream."""
 
     stream: MemoryStream
 
@@ -248,5 +248,5 @@ class MemorySource:
         return StreamEventSource(self.stream.reader())
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
-        """Nothing: what a table needs of a stream, the position does not tell one by one."""
+        """Always empty: a stream's position does not list the records that a table still needs."""
         return ()

@@ -1,6 +1,6 @@
-"""The demo's small shop: a day and a half of changes in TiCDC's CSV form, ending now.
+"""The demo's small shop: a day and a half of changes in TiCDC's CSV format, ending now.
 
-Everything but the time is the same in every run of one seed, so that the numbers the demo prints can be checked.
+Everything except the time is the same for one seed, so that the numbers that the demo prints can be checked.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Shop:
     upstream: Upstream
 
     def expected_rows(self, table_id: TableId) -> list[Row]:
-        """The rows that a target must hold in the end, in canonical values."""
+        """The rows that a target must hold at the end, in canonical values."""
         return self.upstream.expected_rows(table_id)
 
 
 def write_shop(root: Path, *, seed: int = 1, end: datetime | None = None) -> Shop:
-    """Writes the shop's changes under ``root``; the last one is a second before ``end`` (default: now)."""
+    """Writes the shop's changes under ``root``. The last one is a second before ``end`` (default: now)."""
     end = (end or datetime.now(UTC)).replace(microsecond=0)
     writer = TicdcWriter(root, "csv", include_commit_ts=True, date_separator="day")
     shop = _Story(Upstream(writer, end - _DURATION), random.Random(seed), end)
@@ -71,7 +71,7 @@ def write_shop(root: Path, *, seed: int = 1, end: datetime | None = None) -> Sho
 
 
 class _Story:
-    """What happens in the shop, in order."""
+    """The events in the shop, in order."""
 
     def __init__(self, upstream: Upstream, chance: random.Random, end: datetime) -> None:
         self.upstream = upstream
@@ -156,7 +156,7 @@ class _Story:
         self._open_orders.append(number)
 
     def _go_on_with_orders(self) -> None:
-        """Some earlier orders are paid, shipped, or cancelled; a few cancelled ones vanish with their items."""
+        """Some earlier orders are paid, shipped or cancelled. A few cancelled ones are deleted with their items."""
         upstream, chance = self.upstream, self._chance
         for number in chance.sample(self._open_orders, min(2, len(self._open_orders))):
             state = str(upstream.row(ORDERS, (number,))["state"])
@@ -181,7 +181,7 @@ class _Story:
         self.upstream.add_column(CUSTOMERS, points)
 
     def _move_key(self) -> None:
-        """A product gets a new key: a delete and an insert at one commit ts."""
+        """A product gets a new key: a delete and an insert with the same commit ts."""
         self.upstream.execute(Update(PRODUCTS, ("T-007",), {"sku": "T-007B"}))
         self._skus[self._skus.index("T-007")] = "T-007B"
 
@@ -197,7 +197,7 @@ class _Story:
             self.upstream.execute(Update(CUSTOMERS, (number,), {"points": points}))
 
     def _pass_time(self) -> None:
-        """Spreads what is left to happen over the time that is left, and keeps a second for the end."""
+        """Spreads the remaining events over the remaining time, and keeps a second at the end."""
         left = self._end - timedelta(seconds=1) - self.upstream.now
         self.upstream.advance(max(0, left // timedelta(milliseconds=1) // (_ORDERS - self._orders + 1)))
 

@@ -1,4 +1,4 @@
-"""Runs into one target: an upstream, a stream of what happens there, and the real engine, in this process and without Spark."""
+"""Runs into one target: an upstream, a stream of its changes, and the real engine, in this process and without Spark."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ IDENTITY = "suite://source"
 
 @dataclass
 class SinkUnderTest:
-    """What the author of a sink tells the suite about it. The target is empty at first, and belongs to one test."""
+    """What the author of a sink provides to the suite. The target is empty at first and is used by one test only."""
 
     open: Callable[[], DataSink]
-    """A new object for the target, as another process would have it."""
+    """Returns a new sink object for the target, as another process would have it."""
     read: Callable[[TableSchema], Iterable[Mapping[str, object]]]
-    """The rows of a table of the target, by column; values as ``headrace.testing.values.comparable`` takes them."""
+    """Returns the rows of a target table, by column. Values as ``headrace.testing.values.comparable`` takes them."""
     save: Callable[[], Callable[[], None]] | None = None
-    """Remembers all that the target holds; what it returns puts that back, as a restored backup does. For a sink with its own
+    """Saves everything that the target holds, and returns a function that restores it, as from a backup. For a sink with its own
     ledger."""
     commit_ts: Callable[[TableSchema], Mapping[tuple[object, ...], int]] | None = None
-    """The commit ts (TSO) of the last change of each row of a table, by handle key, as the target has it. For a sink that keeps
-    it (``SinkCapabilities.keeps_commit_ts``)."""
+    """The commit ts (TSO) of each row's last change in a table of the target, by handle key. For a sink with
+    ``SinkCapabilities.keeps_commit_ts``."""
     secrets: tuple[str, ...] = ()
-    """What must not be told: the passwords of the target's URI."""
+    """Texts that must not appear in output: the passwords of the target's URI."""
     inexact: Mapping[str, str] = field(default_factory=dict)
-    """Types (``headrace.testing.values.Sample`` as text) that the target has no room for, each with the reason: their tests have to
+    """Types (``headrace.testing.values.Sample`` as text) that the target cannot represent, each with the reason. Their tests must
     fail."""
 
 
 @dataclass
 class SourceUnderTest:
-    """What the author of a source tells the suite about it. The source is empty at first, and belongs to one test."""
+    """What the author of a source provides to the suite. The source is empty at first and is used by one test only."""
 
     open: Callable[[], EventSource]
-    """A new object for the source, as another process would have it. A :class:`StreamSource` is staged by who asked for it."""
+    """Returns a new source object, as another process would have it. The suite stages a :class:`StreamSource` itself."""
     writer: Sink
-    """What ``headrace.testing.upstream`` drives: what it is told lies in the source with the next checkpoint, at the latest."""
+    """``headrace.testing.upstream`` drives it. What it was given must be in the source at the next checkpoint, at the latest."""
     position_bytes: int = 6000
-    """The most that a position takes for a table of which 150 cuts were applied."""
+    """The maximum size of a position for a table after 150 applied cuts."""
 
 
 def staged(source: EventSource, place: StagingPlace) -> EventSource:
-    """The source as a run has it: one that must be read to be known is staged in this process."""
+    """The source as a run has it: a :class:`StreamSource` is staged in this process."""
     return source.staged_by(Stage(LocalEngine(), lambda: None), place) if isinstance(source, StreamSource) else source
 
 
 class Told:
-    """What a run told (``headrace.engine.observer.Observer``)."""
+    """What a run reported (``headrace.engine.observer.Observer``)."""
 
     def __init__(self) -> None:
         self.stopped: list[Problem] = []
@@ -81,24 +81,24 @@ class Told:
         self.cuts: list[CutRecord] = []
 
     def phase(self, text: str) -> None:
-        """Of no interest here."""
+        """Not recorded."""
 
     def cut_started(self, cut: Cut) -> None:
-        """Of no interest here."""
+        """Not recorded."""
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         """A cut is durable."""
         self.cuts.append(record)
 
     def caught_up(self, checkpoint: int) -> None:
-        """Of no interest here."""
+        """Not recorded."""
 
     def table_stopped(self, problem: Problem) -> None:
         """A table stopped."""
         self.stopped.append(problem)
 
     def table_resumed(self, table_id: TableId) -> None:
-        """Of no interest here."""
+        """Not recorded."""
 
     def notice(self, notice: Notice) -> None:
         """Something that people should know."""
@@ -110,20 +110,20 @@ class Told:
 
 
 class KeepingEngine(LocalEngine):
-    """Keeps the work of its write tasks, as a task does that hangs while its run goes on."""
+    """Keeps the work of its write tasks to run it again later, like a task that hangs while its run continues."""
 
     def __init__(self) -> None:
         super().__init__()
         self._kept: list[bytes] = []
 
     def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
-        """Does the work, and keeps it."""
+        """Does the work and keeps it."""
         work = pickle.dumps((list(units), write, slot))
         self._kept.append(work)
         return _results(work)
 
     def late(self) -> list[object]:
-        """Does all of it once more, as tasks that wake late; what each came to, an exception included."""
+        """Does all kept work once more, like tasks that wake up late. Returns each result; exceptions are results, too."""
         return [result for work in self._kept for result in _results(work)]
 
 
@@ -133,9 +133,9 @@ def _results(work: bytes) -> list[object]:
 
 
 class SinkRuns:
-    """An upstream whose changes runs apply to the target, one after another or one inside another.
+    """An upstream, and runs that apply its changes to the target, one after another or one inside another.
 
-    What ``upstream`` does becomes visible to runs with its next ``checkpoint()``.
+    Runs see what ``upstream`` did after its next ``checkpoint()``.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SinkRuns:
     ) -> None:
         """``folder`` is for the ledger of a sink that has none of its own.
 
-        Without a source it is a stream in memory; ``upstream`` is what drives the source's writer already.
+        The default source is an in-memory stream. ``upstream`` is one that already drives the source's writer.
         """
         stream = MemoryStream(2)
         self.target = target
@@ -162,9 +162,9 @@ class SinkRuns:
                 ledger.close()
 
     def run(self, *faults: Fault, engine: LocalEngine | None = None, options: RunOptions | None = None) -> Told:
-        """A run of its own up to the stream's watermark. Raises what ends it, with what the faults do.
+        """One run up to the stream's watermark, with these faults. Raises what ends it.
 
-        With ``options`` of its own it may follow the source: until a fault ends it.
+        With ``options``, the run may follow the source until a fault ends it.
         """
         told, options = Told(), options or RunOptions(once=True)
         with armed(*faults), WorkLease() as work, WorkLease() as staging, self.opened() as (sink, ledger):
@@ -172,7 +172,7 @@ class SinkRuns:
         return told
 
     def applied(self) -> Told:
-        """A run that nothing disturbs, after which the target holds what the upstream does."""
+        """A run without faults. Asserts that no table stops and that the target then equals the upstream."""
         self.upstream.checkpoint()
         told = self.run()
         assert not told.stopped, [problem.sentence() for problem in told.stopped]
@@ -180,7 +180,7 @@ class SinkRuns:
         return told
 
     def check(self) -> None:
-        """The target's tables are the upstream's, with the same rows."""
+        """Asserts that the target's tables equal the upstream's, with the same rows."""
         for table_id in self.upstream.tables:
             schema = self.upstream.schema(table_id)
             held = self.held(schema)
@@ -188,11 +188,11 @@ class SinkRuns:
             assert held == wanted, f"{table_id}: too many {held - wanted}, missing {wanted - held}"
 
     def held(self, schema: TableSchema) -> Counter[tuple[object, ...]]:
-        """The rows of a table of the target, each as often as it is there."""
+        """The rows of a target table, with the number of copies of each."""
         return _counted(schema, self.target.read(schema))
 
     def columns(self, table_id: TableId) -> tuple[str, ...] | None:
-        """Those of the target's table, as its sink tells them; ``None``: there is no such table."""
+        """The columns of a target table as its sink describes them; ``None`` if there is no such table."""
         with self.opened() as (sink, _):
             found = sink.metadata_applier.describe(table_id)
         return found.columns if found is not None else None
@@ -236,7 +236,7 @@ def _counted(schema: TableSchema, rows: Iterable[Mapping[str, object]]) -> Count
 
 
 def at(number: int, act: Callable[[Passage], None], chosen: Callable[[Passage], bool]) -> Fault:
-    """Does something at the chosen passage of this number (from 1)."""
+    """Calls ``act`` at the chosen passage with this number (from 1)."""
     left = number
 
     def fault(passage: Passage) -> None:

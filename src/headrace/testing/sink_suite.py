@@ -1,17 +1,17 @@
-"""What every sink has to do, for the authors of sinks to run with pytest.
+"""The tests that every sink must pass, for authors of sinks to run with pytest.
 
-Make a class of your own, with a fixture that gives an empty target:
+Derive a class with a fixture that returns an empty target:
 
     class TestMySink(SinkSuite):
         @pytest.fixture
         def target(self, tmp_path: Path) -> SinkUnderTest:
             return SinkUnderTest(open=lambda: open_sink(f"mine://{tmp_path}"), read=...)
 
-A sink that keeps its own ledger goes through ``OwnLedgerSuite``, which has these tests and more.
+For a sink that keeps its own ledger derive from ``OwnLedgerSuite``, which has these tests and more.
 
-Each test drives the sink through the engine as a pipeline does, in this process and without Spark. Where a sink says that it cannot
-do something (``SinkCapabilities``), the test asks that tables wait for a person, and that nothing of theirs is changed. Each sink
-has to create and drop databases, and create tables.
+Each test drives the sink through the engine as a pipeline does, in this process and without Spark. If a sink declares that it
+cannot do something (``SinkCapabilities``), the test requires that the affected tables wait for a person and are left unchanged.
+Every sink must be able to create and drop databases, and to create tables.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ID = Column("id", INT, nullable=False, primary_key=True)
 DATABASE = "suite_shop"
 A, B, C = (TableId(DATABASE, name) for name in ("a", "b", "c"))
 _LOOKING = frozenset({Step.POLL, Step.STAGE, Step.READ})
-"""Steps that change nothing: a kill there is one behind the step before."""
+"""Steps that change nothing: a crash after one of them is the same as a crash after the step before it."""
 _MANY_ROWS, _LONG = 600, 20_000
 
 
@@ -67,7 +67,7 @@ def _create_tables(upstream: Upstream) -> None:
 
 
 def _create_with_partitions(upstream: Upstream) -> None:
-    """The same; ``A`` has a partition for each of its rows, and ``B`` a row that belongs into the first one."""
+    """As ``_create_tables``, but ``A`` has a partition for each of its rows. ``B`` has a row that fits into the first one."""
     upstream.create_database(DATABASE)
     upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT)], partitions={"p0": 2, "p1": 5})
     upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
@@ -76,7 +76,7 @@ def _create_with_partitions(upstream: Upstream) -> None:
 
 
 def _create_with_unique_key(upstream: Upstream) -> None:
-    """The same as at first; ``A`` has a unique key over ``k``."""
+    """As ``_create_tables``, but ``A`` has a unique key on ``k``."""
     upstream.create_database(DATABASE)
     upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT, nullable=False)], ["k"])
     upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
@@ -84,7 +84,7 @@ def _create_with_unique_key(upstream: Upstream) -> None:
 
 
 def _create_nonclustered(upstream: Upstream) -> None:
-    """The same as at first; what TiDB finds rows of ``A`` by is not its primary key, which can go."""
+    """As ``_create_tables``, but the primary key of ``A`` is not clustered, so it can be dropped."""
     upstream.create_database(DATABASE)
     upstream.create_table(A, [ID, Column("v", TEXT), Column("k", INT, nullable=False)], ["k"], nonclustered=True)
     upstream.create_table(B, [ID, Column("v", TEXT), Column("k", INT)])
@@ -92,7 +92,7 @@ def _create_nonclustered(upstream: Upstream) -> None:
 
 
 def _move_primary_key(upstream: Upstream) -> None:
-    """Rows with one ``id`` then stand side by side."""
+    """Moves the primary key to ``k``. Two rows then have the same ``id``."""
     upstream.alter(A, DropPrimaryKey())
     upstream.execute(Insert(A, {"id": 1, "v": "beside", "k": 7}))
     upstream.alter(A, AddPrimaryKey(("k",)))
@@ -100,7 +100,7 @@ def _move_primary_key(upstream: Upstream) -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that happens to the tables that ``create`` makes."""
+    """A schema change to the tables that ``create`` makes."""
 
     kind: ChangeKind
     name: str
@@ -138,17 +138,17 @@ CHANGES = (
     Change(ChangeKind.PARTITION, "drop a partition", lambda u: u.drop_partition(A, "p0"), _create_with_partitions),
     Change(ChangeKind.PARTITION, "exchange a partition", lambda u: u.exchange_partition(A, "p0", B), _create_with_partitions),
 )
-"""Of each kind that shows in rows, one at least; views and other indexes do not."""
+"""At least one of each kind that affects rows; views and non-unique indexes do not."""
 
 
 class SinkSuite:
-    """The tests. A subclass has a fixture ``target``, which gives a :class:`SinkUnderTest` whose target is empty."""
+    """The tests. A subclass provides a fixture ``target``: a :class:`SinkUnderTest` with an empty target."""
 
     keeps_ledger = False
 
     @pytest.fixture
     def target(self) -> SinkUnderTest:
-        """The sink under test: for the subclass to give."""
+        """The sink under test, provided by the subclass."""
         raise NotImplementedError("a subclass of SinkSuite needs a fixture named target")
 
     @pytest.fixture
@@ -157,7 +157,7 @@ class SinkSuite:
         return SinkRuns(target, tmp_path)
 
     def test_a_sink_with_its_own_ledger_goes_through_the_tests_of_those(self, runs: SinkRuns) -> None:
-        """A sink with a ledger of its own goes through ``OwnLedgerSuite``, and no other one does."""
+        """A sink must be tested with ``OwnLedgerSuite`` if it keeps its own ledger, and only then."""
         with runs.opened() as (sink, _):
             assert (sink.ledger is not None) == self.keeps_ledger
 
@@ -165,7 +165,7 @@ class SinkSuite:
 
     @pytest.mark.parametrize("sample", SAMPLES, ids=str)
     def test_values_of_a_type_go_round(self, runs: SinkRuns, sample: Sample, request: pytest.FixtureRequest) -> None:
-        """They are inserted, and in another cut each takes the place of its neighbour."""
+        """Inserts the values; in a second cut, each row takes the value of the row before it."""
         if (why := runs.target.inexact.get(str(sample))) is not None:
             request.applymarker(pytest.mark.xfail(reason=why, raises=AssertionError, strict=True))
         upstream, values = runs.upstream, (*sample.values, None)
@@ -200,7 +200,7 @@ class SinkSuite:
         runs.applied()
 
     def test_rows_of_a_table_without_key_are_there_as_often_as_upstream(self, runs: SinkRuns) -> None:
-        """A sink that takes no such tables (``bags``) gets none of their rows; other tables go on."""
+        """A sink that does not support such tables (``bags``) gets none of their rows; other tables are replicated."""
         upstream = runs.upstream
         upstream.create_database(DATABASE)
         upstream.create_table(A, [Column("id", INT), Column("v", TEXT)])
@@ -230,7 +230,7 @@ class SinkSuite:
         runs.applied()
 
     def test_rows_keep_the_commit_ts_of_their_last_change(self, runs: SinkRuns) -> None:
-        """Over several tasks, and where the source writes changes again. A sink that does not ask for it has nothing to show."""
+        """Across several tasks, and when the source repeats changes. Only for sinks with ``keeps_commit_ts``."""
         if not _capabilities(runs).keeps_commit_ts:
             assert runs.target.commit_ts is None
             return
@@ -257,7 +257,7 @@ class SinkSuite:
 
     @pytest.mark.parametrize("keyless", [False, True], ids=["with a key", "and without one"])
     def test_rows_are_there_once_wherever_a_run_dies(self, runs: SinkRuns, keyless: bool) -> None:
-        """Without a key where the sink takes such tables (``bags``)."""
+        """The case without a key applies only to sinks that support such tables (``bags``)."""
         upstream, keyless = runs.upstream, keyless and _capabilities(runs).bags
         upstream.create_database(DATABASE)
         upstream.create_table(A, [Column("id", INT) if keyless else ID, Column("v", TEXT)])
@@ -272,7 +272,7 @@ class SinkSuite:
 
     @pytest.mark.parametrize("change", CHANGES, ids=str)
     def test_a_schema_change_takes_effect_once_wherever_a_run_dies(self, runs: SinkRuns, change: Change) -> None:
-        """Each time all begins anew: two tables, the change, and rows after it. One that the sink does not take stops its table."""
+        """Starts over for each crash: two tables, the change, and rows after it. An unsupported change must stop its table."""
         if change.kind not in _capabilities(runs).supported_schema_changes:
             _stops_its_tables(runs, change)
             return
@@ -294,7 +294,7 @@ class SinkSuite:
 
     @pytest.mark.parametrize("name", [A, C], ids=["recover", "flashback"])
     def test_a_table_that_is_brought_back_has_its_rows_or_stops(self, runs: SinkRuns, name: TableId) -> None:
-        """No change event tells these rows. A target that takes the statement for done without them would lack them in silence."""
+        """No change event carries these rows. A target that treated the statement as done without them would silently lack rows."""
         upstream = _two_tables(runs)
         runs.applied()
         upstream.drop_table(A)
@@ -307,7 +307,7 @@ class SinkSuite:
             assert runs.columns(name) == ("id", "v", "k")
 
     def test_no_row_pushes_out_another_one_by_a_unique_key_that_the_source_has_no_more(self, runs: SinkRuns) -> None:
-        """Where its drop is skipped, the table stops or the target has no such key (``MetadataApplier.keeps_unique``)."""
+        """If the drop of the key is skipped, the table stops or the target has no such key (``MetadataApplier.keeps_unique``)."""
         upstream = runs.upstream
         _create_with_unique_key(upstream)
         runs.applied()
@@ -448,9 +448,9 @@ class SinkSuite:
 
 
 class OwnLedgerSuite(SinkSuite):
-    """The tests of a sink that keeps its own ledger: its target fences tasks, and data and ledger go back in time together.
+    """The tests of a sink that keeps its own ledger: its target fences tasks, and a restore takes data and ledger back together.
 
-    The target can be saved (``SinkUnderTest.save``).
+    The target must support saving (``SinkUnderTest.save``).
     """
 
     keeps_ledger = True
@@ -496,7 +496,7 @@ def _capabilities(runs: SinkRuns) -> SinkCapabilities:
 
 
 def _keep(runs: SinkRuns, table_id: TableId, last: Mapping[int, int]) -> None:
-    """The rows of the target have these commit ts (TSO), by ``id``."""
+    """Asserts that the target's rows have these commit ts (TSO), by ``id``."""
     assert runs.target.commit_ts is not None, "a sink that keeps commit ts needs SinkUnderTest.commit_ts"
     told = runs.target.commit_ts(runs.upstream.schema(table_id))
     there = [key for (key,) in runs.upstream.keys(table_id)]
@@ -509,7 +509,7 @@ def _saved(runs: SinkRuns) -> Callable[[], None]:
 
 
 def _stops_its_tables(runs: SinkRuns, change: Change) -> None:
-    """The change does not come, and its table stops as it was. Another table goes on."""
+    """Asserts that the change is not applied, that its table stops unchanged, and that another table continues."""
     upstream = runs.upstream
     change.create(upstream)
     runs.applied()
@@ -540,9 +540,9 @@ def _has_changed(passage: Passage) -> bool:
 
 
 def _die_everywhere(runs: SinkRuns, happen: Callable[[int], None]) -> None:
-    """Lets something happen, and a run die behind its first step, its second one, and so on; another run brings all to its end.
+    """Crashes a run after its first step, then after its second step, and so on. Each time, a further run completes the work.
 
-    Behind a step is before the next one: nothing durable lies between them.
+    A crash after a step also covers a crash before the next one, because nothing durable happens in between.
     """
 
     def die(passage: Passage) -> None:

@@ -1,6 +1,6 @@
-"""What every source has to do, for the authors of sources to run with pytest.
+"""The tests that every source must pass, for authors of sources to run with pytest.
 
-Make a class of your own, with a fixture that gives an empty source and what writes to it:
+Derive a class with a fixture that returns an empty source and the writer that fills it:
 
     class TestMySource(SourceSuite):
         @pytest.fixture
@@ -8,7 +8,7 @@ Make a class of your own, with a fixture that gives an empty source and what wri
             writer = MyWriter(tmp_path)
             return SourceUnderTest(open=lambda: open_source(writer.uri).event_source, writer=writer)
 
-``headrace.testing.upstream`` drives the writer. Each call of the source goes to a new object, as in another process.
+``headrace.testing.upstream`` drives the writer. Each call goes to a new object of the source, as in another process.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ __all__ = ["SourceSuite", "SourceUnderTest"]
 INT, TEXT = ColumnType(TypeKind.INT), ColumnType(TypeKind.VARCHAR, length=20)
 A, B = (TableId("suite_shop", name) for name in "ab")
 _CUTS = 150
-"""A position that took a few dozen bytes for each would be larger than any source may ask for."""
+"""If a position took a few dozen bytes for each cut, it would exceed ``SourceUnderTest.position_bytes``."""
 
 
 class World:
-    """A source, what writes it, and a place for what it stages. Nothing is remembered of an object between two calls."""
+    """A source, its writer, and a place for staged data. No object of the source is used for two calls."""
 
     def __init__(self, source: SourceUnderTest, work: WorkLease) -> None:
         self.source, self._work = source, work
         self.upstream = Upstream(source.writer)
 
     def events(self) -> EventSource:
-        """A new object, which was pickled once."""
+        """A new object that went through pickle once."""
         opened: EventSource = pickle.loads(pickle.dumps(self.source.open()))
         return staged(opened, self._work.place())
 
@@ -61,7 +61,7 @@ class World:
         return self.events().poll(position, checkpoint, learned=learned, shapes={})
 
     def rows(self, split: Split, window: Window) -> list[pa.RecordBatch]:
-        """The rows of a split, by a new object, with exactly one report behind them."""
+        """The rows of a split, read by a new object. Asserts that exactly one report follows them."""
         found: list[ChangeBlock | SplitReport] = list(self.events().read(pickle.loads(pickle.dumps(split)), window))
         *blocks, report = found
         assert isinstance(report, SplitReport), "the report of a split comes last"
@@ -77,11 +77,11 @@ class World:
 
 
 class SourceSuite:
-    """The tests, for sources whose rows have exact commit ts. A subclass has a fixture ``source`` of an empty one."""
+    """The tests, for sources whose rows have exact commit ts. A subclass provides a fixture ``source`` with an empty source."""
 
     @pytest.fixture
     def source(self) -> SourceUnderTest:
-        """The source under test: for the subclass to give."""
+        """The source under test, provided by the subclass."""
         raise NotImplementedError("a subclass of SourceSuite needs a fixture named source")
 
     @pytest.fixture
@@ -196,7 +196,7 @@ class SourceSuite:
 
 
 def _insert(world: World, *keys: int) -> int:
-    """Rows of the first table in one transaction; its commit ts."""
+    """Inserts rows into the first table in one transaction. Returns its commit ts."""
     return world.upstream.execute(*(Insert(A, {"id": key, "v": f"{key}"}) for key in keys))
 
 
@@ -206,7 +206,7 @@ def _told(offer: Offer) -> object:
 
 
 def _runs(world: World, folder: Path) -> tuple[SinkRuns, Server]:
-    """Runs from the source into a target in memory."""
+    """Runs from the source into an in-memory target."""
     server = Server()
     capabilities = CAPABILITIES["nothing atomic"]
     target = SinkUnderTest(

@@ -48,7 +48,7 @@ _JAVA_TYPES = TypeMap(
         TypeKind.VECTOR: 12,
     },
 )
-# An unsigned value above the first number is announced as the second type: the next larger one of Java.
+# An unsigned value above the first number gets the second type, Java's next larger one.
 _PROMOTIONS = {
     TypeKind.TINYINT: ((1 << 7) - 1, 5),
     TypeKind.SMALLINT: ((1 << 15) - 1, 4),
@@ -122,7 +122,7 @@ class CanalEncoder:
         types = "".join(
             [
                 f',"ts":{_now()},"sql":"","sqlType":{{',
-                # Promotion by value is left out here: the schema decides the types, never these.
+                # Promotion by value is left out here: readers take the types from the schema, never from these.
                 _members((c.name, str(_java_type(c.type, None))) for c in self._columns),
                 '},"mysqlType":{',
                 _members((c.name, _quoted(self._mysql_type(c.type))) for c in self._columns),

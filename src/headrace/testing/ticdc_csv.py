@@ -32,7 +32,7 @@ class CsvEncoder:
         self._names = [_text(table.table, options), _text(table.database, options)]
 
     def header(self) -> str:
-        """The first line of every file, empty unless ``output-field-header`` is on."""
+        """The first line of every file; empty unless ``output-field-header`` is on."""
         options = self._options
         if not options.output_field_header:
             return ""
@@ -44,7 +44,7 @@ class CsvEncoder:
         return options.delimiter.join([*names, *(column.name for column in self._columns)]) + options.terminator
 
     def change(self, commit_ts: int, before: Row | None, after: Row | None) -> str:
-        """The record of one change, or the two of an update with its old value."""
+        """The record of one change, or the two records of an update with its old value."""
         if before is None and after is not None:
             return self._record("I", commit_ts, False, after)
         if after is None and before is not None:
@@ -68,7 +68,7 @@ class CsvEncoder:
         return options.delimiter.join(fields) + options.terminator
 
     def table(self, operations: pa.Array, commit_ts: pa.Array, rows: pa.Table) -> bytes:
-        """Many records at once, by column: operations ``I``, ``U`` and ``D`` without old values, ``rows`` in canonical types."""
+        """Many records at once, by column: operations ``I``, ``U`` and ``D`` without old values; ``rows`` in canonical types."""
         options = self._options
         meta: list[pa.Array | str] = [_text_array(operations, options), *self._names]
         if options.include_commit_ts:
@@ -99,7 +99,7 @@ class CsvEncoder:
 
 
 def text_bytes(lines: pa.Array) -> bytes:
-    """All strings of a large string array without nulls, one after the other, in UTF-8."""
+    """All strings of a large string array without nulls, concatenated, in UTF-8."""
     _, offsets, data = lines.buffers()
     bounds = np.frombuffer(offsets, np.int64)
     first, last = bounds[lines.offset], bounds[lines.offset + len(lines)]
@@ -107,7 +107,7 @@ def text_bytes(lines: pa.Array) -> bytes:
 
 
 def _large(value: pa.Array | str) -> pa.Array | pa.Scalar:
-    # A file of 64 MiB fits a small string array, a bulk of a million rows may not.
+    # A file of 64 MiB fits into a small string array; a bulk of a million rows may not.
     return pa.scalar(value, pa.large_string()) if isinstance(value, str) else value.cast(pa.large_string())
 
 

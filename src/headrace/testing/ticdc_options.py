@@ -1,7 +1,7 @@
-"""How a changefeed is configured, as far as it shows in the files that TiCDC writes.
+"""A changefeed's configuration, as far as it affects the files that TiCDC writes.
 
-Names and defaults are those of the sink URI and the changefeed configuration file (TiCDC documentation, "Replicate Data to
-Storage Services" and "CLI and Configuration Parameters of TiCDC Changefeeds").
+Names and defaults are those of the sink URI and the changefeed configuration file (TiCDC documentation, "Replicate Data to Storage
+Services" and "CLI and Configuration Parameters of TiCDC Changefeeds").
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ _DATE_FORMATS: dict[str, str] = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%
 
 @dataclass(frozen=True)
 class ChangefeedOptions:
-    """One changefeed's options.
-
-    ``time_zone`` is the zone of the TiCDC server (``--tz``), in which TIMESTAMP values and date folders are written.
-    ``file_size`` is in bytes. ``legacy`` writes the tree of the releases before v6.5.3: ``{V}/schema.json`` without ``Type``,
-    no database-level files, six digits, the index beside the data. ``output_raw_change_event`` keeps updates of a key whole.
-    """
+    """One changefeed's options."""
 
     protocol: Protocol = "csv"
     date_separator: DateSeparator = "day"
@@ -35,11 +30,16 @@ class ChangefeedOptions:
     use_table_id_as_path: bool = False
     enable_table_across_nodes: bool = False
     legacy: bool = False
+    """Writes the tree of the releases before v6.5.3: ``{V}/schema.json`` without ``Type``, no database-level files, six digits, the
+    index file beside the data."""
     file_size: int = 64 << 20
+    """Bytes."""
     time_zone: str = "UTC"
+    """The zone of the TiCDC server (``--tz``), in which TIMESTAMP values and date folders are written."""
     terminator: str = "\r\n"
     output_column_id: bool = False
     output_raw_change_event: bool = False
+    """Does not split updates that change a key."""
     delimiter: str = ","
     quote: str = '"'
     null: str = "\\N"
@@ -59,7 +59,7 @@ class ChangefeedOptions:
 
     @property
     def digits(self) -> int:
-        """The width of file numbers; out of range means the default, as in TiCDC."""
+        """The width of file numbers. A value out of range means the default, as in TiCDC."""
         if self.legacy:
             return 6
         return self.file_index_digit if 6 <= self.file_index_digit <= 20 else 20
@@ -69,12 +69,12 @@ class ChangefeedOptions:
         return UTC if self.time_zone == "UTC" else ZoneInfo(self.time_zone)
 
     def date_folder(self, now: datetime) -> str:
-        """The date directory of a file that is written at ``now``, empty without a date separator."""
+        """The date directory of a file that is written at ``now``; empty without a date separator."""
         form = _DATE_FORMATS.get(self.date_separator)
         return now.astimezone(self.zone).strftime(form) if form else ""
 
     def uri_parameters(self) -> str:
-        """The query of the sink URI, which a consumer needs too."""
+        """The query of the sink URI, which a consumer also needs."""
         query: dict[str, str] = {"protocol": self.protocol}
         flags = {
             "enable-tidb-extension": self.enable_tidb_extension,
@@ -86,7 +86,7 @@ class ChangefeedOptions:
         return urlencode(query)
 
     def changefeed_toml(self) -> str:
-        """The changefeed's configuration file; a JSON string is a TOML string too."""
+        """The changefeed's configuration file. (A JSON string is also a TOML string.)"""
         lines = [
             "[sink]",
             f"terminator = {json.dumps(self.terminator)}",

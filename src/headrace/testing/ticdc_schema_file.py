@@ -21,7 +21,7 @@ _WITHOUT_LENGTH = frozenset(
     {TypeKind.ENUM, TypeKind.SET, TypeKind.JSON, TypeKind.VECTOR, TypeKind.DATE, TypeKind.TIME}
     | {TypeKind.DATETIME, TypeKind.TIMESTAMP}
 )
-# TiDB's display length where the statement names none: signed, unsigned.
+# TiDB's display lengths for types whose statement gives none: signed, unsigned.
 _DEFAULT_LENGTHS: TypeMap[tuple[int, int] | None] = TypeMap(
     "display lengths",
     each({TypeKind.VARCHAR, TypeKind.VAR_STRING, TypeKind.VARBINARY}, None),  # their statements name one
@@ -52,7 +52,7 @@ _DEFAULT_LENGTHS: TypeMap[tuple[int, int] | None] = TypeMap(
 
 
 def display_length(column_type: ColumnType) -> int | None:
-    """What ``ColumnPrecision`` says of a type, with TiDB's default where the type names no length."""
+    """The ``ColumnPrecision`` of a type, with TiDB's default if the type gives no length."""
     if column_type.kind in _WITHOUT_LENGTH:
         return None
     if column_type.length is not None:
@@ -64,7 +64,7 @@ def display_length(column_type: ColumnType) -> int | None:
 def schema_text(
     table_id: TableId, version: int, schema: TableSchema | None, statement: str, type_code: int, *, column_id: bool
 ) -> str:
-    """The content of a schema file; ``schema`` is ``None`` for a database-level file. ``column_id``: with ``ColumnId``."""
+    """The content of a schema file. ``schema`` is ``None`` for a database-level file. ``column_id``: with ``ColumnId``."""
     columns = None if schema is None else [_column_object(column, column_id=column_id) for column in schema.columns]
     return _go_json(
         {
@@ -81,7 +81,7 @@ def schema_text(
 
 
 def legacy_schema_text(table_id: TableId, version: int, schema: TableSchema, statement: str) -> str:
-    """The content of the old ``schema.json``, as the consumer guide shows it: ``ColumnLength``, a text as total, no ``Type``."""
+    """The content of the old ``schema.json``, as the consumer guide shows it: ``ColumnLength``, the total as text, no ``Type``."""
     columns = [_column_object(column, column_id=False) for column in schema.columns]
     renamed = [{("ColumnLength" if key == "ColumnPrecision" else key): value for key, value in c.items()} for c in columns]
     return _go_json(
@@ -98,7 +98,7 @@ def legacy_schema_text(table_id: TableId, version: int, schema: TableSchema, sta
 
 
 def schema_checksum(table_id: TableId, schema: TableSchema | None, *, column_id: bool) -> int:
-    """The checksum in a schema file's name: columns sorted by name, format version 0, neither statement nor table version."""
+    """The checksum in a schema file's name: over columns sorted by name, format version 0, without statement and table version."""
     columns = [] if schema is None else [_column_object(column, column_id=column_id) for column in schema.columns]
     columns.sort(key=lambda column: str(column["ColumnName"]).encode())
     text = _go_json(
@@ -121,7 +121,7 @@ def _column_object(column: Column, *, column_id: bool) -> dict[str, Any]:
     kind = column.type.kind
     unsigned = column.type.unsigned or kind in _ALWAYS_UNSIGNED
     length = display_length(column.type)
-    # DECIMAL always says its scale; the others only one that is neither absent nor zero.
+    # DECIMAL always has a scale here; other types only if it is neither absent nor zero.
     scale = (column.type.scale or 0) if kind is TypeKind.DECIMAL else (column.type.scale or None)
     attributes = {
         "ColumnId": column.column_id if column_id else None,

@@ -13,9 +13,9 @@ _SECONDS_TEXT_LENGTH = 19
 
 
 def exponent_float(value: float, single: bool) -> str:
-    """A FLOAT (``single``) or DOUBLE in CSV: shortest text that gives the value back, with Go's rule for exponents."""
+    """A FLOAT (``single``) or DOUBLE in CSV: the shortest text that gives the value back, with Go's rule for exponents."""
     if not single and _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
-        return repr(value).removesuffix(".0")  # as numpy says it, in a tenth of the time
+        return repr(value).removesuffix(".0")  # the same text as numpy's, in a tenth of the time
     text = np.format_float_scientific(_number(value, single), unique=True, trim="-", exp_digits=2)
     exponent = int(text.split("e")[1])
     if exponent in _PLAIN_EXPONENTS:
@@ -24,7 +24,7 @@ def exponent_float(value: float, single: bool) -> str:
 
 
 def plain_float(value: float, single: bool) -> str:
-    """A FLOAT (``single``) or DOUBLE in canal-JSON: shortest text, never an exponent."""
+    """A FLOAT (``single``) or DOUBLE in canal-JSON: the shortest text, never with an exponent."""
     if not single and _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
         return repr(value).removesuffix(".0")
     return np.format_float_positional(_number(value, single), unique=True, trim="-")
@@ -42,7 +42,7 @@ def _number(value: float, single: bool) -> np.floating:
 
 
 def timestamp_in_zone(text: str, zone: tzinfo) -> str:
-    """A TIMESTAMP in UTC as the server of that zone writes it; the zero timestamp stays what it is."""
+    """A UTC TIMESTAMP as a server in that zone writes it. The zero timestamp stays unchanged."""
     if zone is UTC or text.startswith("0000-00-00"):
         return text
     seconds, fraction = text[:_SECONDS_TEXT_LENGTH], text[_SECONDS_TEXT_LENGTH:]

@@ -1,7 +1,7 @@
-"""Writes what TiCDC's storage sink writes: for tests, the demo and the benchmarks.
+"""Writes the files that TiCDC's storage sink writes, for tests, the demo and the benchmarks.
 
-It shares nothing with Headrace's own readers but the model, and is checked against real TiCDC output byte for byte, so
-that a misunderstanding of the format cannot hide in both.
+It shares only the model with Headrace's own readers, and is compared byte for byte with real TiCDC output, so that a
+misunderstanding of the format cannot hide in both.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _FILE_NUMBER = re.compile(r"^CDC(?:_(?P<dispatcher>\d+)_)?(?P<number>\d{6,})\.(?
 
 @dataclass(frozen=True)
 class RowChange:
-    """One row before and after, in canonical values (``headrace.model.types``): both for an update, one for the others."""
+    """One row before and after, in canonical values (``headrace.model.types``): both for an update, one for an insert or delete."""
 
     before: Mapping[str, object] | None = None
     after: Mapping[str, object] | None = None
 
 
 def split_key_updates(schema: TableSchema, changes: Iterable[RowChange]) -> list[RowChange]:
-    """What TiCDC makes of a transaction's updates that change the handle key: a delete and an insert, all deletes first."""
+    """How TiCDC splits a transaction's updates that change the handle key: into a delete and an insert, with all deletes first."""
     deletes: list[RowChange] = []
     others: list[RowChange] = []
     for change in changes:
@@ -53,7 +53,7 @@ def split_key_updates(schema: TableSchema, changes: Iterable[RowChange]) -> list
 
 @dataclass(frozen=True)
 class SchemaFile:
-    """What the schema file of one object says; ``schema`` is ``None`` for a database. See :meth:`TicdcWriter.schema_change`."""
+    """The contents of one object's schema file. ``schema`` is ``None`` for a database. See :meth:`TicdcWriter.schema_change`."""
 
     table_id: TableId
     statement: str
@@ -61,8 +61,8 @@ class SchemaFile:
     type_code: int
     physical_id: int | None = None
     overtaken: bool = False
-    """A later step of the same RENAME TABLE gives the table another name. Its file lies under the same path then, and only the
-    last one stays; a stream tells every step."""
+    """A later step of the same RENAME TABLE renames the table again. Its files then have the same path, and only the last one
+    remains; a stream carries every step."""
 
 
 @dataclass
@@ -72,12 +72,12 @@ class _TableState:
     encoder: CsvEncoder | CanalEncoder
     physical_id: int | None
     partitions: dict[int, int] = field(default_factory=dict)
-    """The version directory of each partition that has one of its own."""
+    """The version directory of each partition that has its own."""
 
 
 @dataclass
 class _Stream:
-    """The file that is being filled: of one version directory (and partition) and one dispatcher."""
+    """The file that is being filled, for one version directory (and partition) and one dispatcher."""
 
     table_id: TableId
     directory: tuple[str, ...]
@@ -90,10 +90,9 @@ class _Stream:
 class TicdcWriter:
     """A changefeed's storage sink under ``root``.
 
-    ``options`` are the fields of :class:`headrace.testing.ticdc_options.ChangefeedOptions`. ``clock`` gives the time that
-    date directories are named after. Rows wait in memory until :meth:`flush`, a schema change of their table, a
-    checkpoint, or until the file size is reached. A second writer on the same root goes on with the next free file
-    numbers, as a restarted TiCDC does.
+    ``options`` are the fields of :class:`headrace.testing.ticdc_options.ChangefeedOptions`. ``clock`` gives the time for the names
+    of date directories. Rows wait in memory until :meth:`flush`, a schema change of their table, a checkpoint, or until the file
+    size is reached. A second writer on the same root continues with the next free file numbers, like a restarted TiCDC.
     """
 
     def __init__(
@@ -121,11 +120,11 @@ class TicdcWriter:
         *,
         physical_id: int | None = None,
     ) -> Path | None:
-        """Writes a schema file and directs the table's next rows to this version; returns the file's path.
+        """Writes a schema file and directs the table's next rows to this version. Returns the file's path.
 
-        ``schema`` is the shape afterwards (of a dropped table: what it was), ``None`` for a database. ``physical_id`` is the
-        table's number, needed with table ids as paths. Returns ``None`` where TiCDC writes no file: for databases in
-        table-id mode and in the legacy tree.
+        ``schema`` is the shape afterwards (for a dropped table: the last one), ``None`` for a database. ``physical_id`` is the
+        table's number, needed with table ids as paths. Returns ``None`` where TiCDC writes no file: for databases in table-id mode
+        and in the legacy tree.
         """
         if schema is None:
             return self._database_change(table_id, version, statement, type_code)
@@ -143,7 +142,7 @@ class TicdcWriter:
         return path
 
     def schema_changes(self, version: int, files: Iterable[SchemaFile], gone: Iterable[TableId] = ()) -> None:
-        """Writes what one DDL leaves: the files of the objects that it gives a shape, after their rows and those of what goes."""
+        """Writes the schema files of one DDL, after the waiting rows of these objects and of those that it removes."""
         written = [file for file in files if not file.overtaken]
         for table_id in (*gone, *(file.table_id for file in written)):
             self.flush(table_id)
@@ -151,12 +150,12 @@ class TicdcWriter:
             self.schema_change(file.table_id, version, file.statement, file.schema, file.type_code, physical_id=file.physical_id)
 
     def resume(self, table_id: TableId, schema: TableSchema, version: int, physical_id: int | None = None) -> None:
-        """Directs a table's next rows to a version directory without writing a schema file: what a restarted TiCDC finds."""
+        """Directs a table's next rows to a version directory without writing a schema file, as a restarted TiCDC may."""
         encoder = CsvEncoder(self.options, schema) if self.options.protocol == "csv" else CanalEncoder(self.options, schema)
         self._tables[table_id] = _TableState(schema, version, encoder, physical_id)
 
     def begin_anew(self, table_id: TableId, partition: int, ts: int) -> None:
-        """Directs one partition's next rows to a directory of its own: in the old layout each start of a partition begins one."""
+        """Directs a partition's next rows to a new directory: in the old layout, each start of a partition begins one."""
         state = self._state(table_id)
         version = max(ts, state.version)
         for key in [key for key, stream in self._streams.items() if stream.table_id == table_id]:
@@ -167,9 +166,9 @@ class TicdcWriter:
             self._put(path, legacy_schema_text(table_id, version, state.schema, "").encode())
 
     def _own_version(self, table_id: TableId, state: _TableState, partition: int) -> int:
-        """The version directory of a partition under its own table id, whose schema file comes right before its first row.
+        """The version directory of a partition under its own table id. Its schema file is written just before its first row.
 
-        It is the table's version, else the newest that the partition has with the same checksum (section 2.10 of the format).
+        It is the table's version, or else the newest that the partition has with the same checksum (section 2.10 of the format).
         """
         if partition not in state.partitions:
             meta = self.root / str(partition) / "meta"
@@ -202,10 +201,10 @@ class TicdcWriter:
         dispatcher: str = "",
         version: int | None = None,
     ) -> None:
-        """Adds the rows of one transaction, in this order and as they are (see :func:`split_key_updates`).
+        """Adds the rows of one transaction in this order, without splitting updates (see :func:`split_key_updates`).
 
-        ``partition`` is the physical partition id, ``dispatcher`` the digits in a file's name when a table is spread across
-        nodes, ``version`` a directory other than the table's newest (what a late dispatcher does).
+        ``partition`` is the physical partition id, ``dispatcher`` the digits in a file's name if a table is spread across nodes,
+        ``version`` a directory other than the table's newest (as a late dispatcher uses).
         """
         state = self._state(table_id)
         stream = self._stream(table_id, state, partition, dispatcher, version)
@@ -227,10 +226,10 @@ class TicdcWriter:
         partition: int | None = None,
         dispatcher: str = "",
     ) -> int:
-        """Writes many rows by column, for benchmarks; returns the number of bytes.
+        """Writes many rows by column, for benchmarks. Returns the number of bytes.
 
-        ``rows`` has the table's row columns in canonical Arrow types; ``commit_ts`` (int64) and ``operation`` (``I``, ``U``, ``D``)
-        are one value for all rows or an array of the same length. Updates carry no old value.
+        ``rows`` has the table's row columns in canonical Arrow types. ``commit_ts`` (int64) and ``operation`` (``I``, ``U``, ``D``)
+        are each one value for all rows, or an array of the same length. Updates carry no old value.
         """
         state = self._state(table_id)
         stamps = commit_ts if isinstance(commit_ts, pa.Array) else pa.repeat(pa.scalar(commit_ts, pa.int64()), len(rows))
@@ -247,15 +246,15 @@ class TicdcWriter:
         return written
 
     def flush(self, table_id: TableId | None = None) -> list[Path]:
-        """Writes the waiting rows of one table or of all into files; returns their paths."""
+        """Writes the waiting rows of one table, or of all, into files. Returns their paths."""
         paths = [self._write(s) for s in list(self._streams.values()) if table_id is None or s.table_id == table_id]
         return [path for path in paths if path is not None]
 
     def tear(self, chance: Random) -> list[tuple[Path, bytes]]:
-        """Writes the waiting rows in place, as ``flush-concurrency`` above 1 does, and stops somewhere; returns files and contents.
+        """Writes the waiting rows in place and stops halfway, as ``flush-concurrency`` above 1 may. Returns files and contents.
 
-        Nothing is there yet, or at least one record: of less nobody could say which time it is from. The rows no longer wait:
-        whoever tears puts the whole contents there, or is a TiCDC that crashed and repeats the rows.
+        A torn file is empty or has at least one whole record; from less, its time could not be determined. The rows no longer wait:
+        the caller must write the whole contents, or simulate a crashed TiCDC that repeats the rows.
         """
         torn = []
         for stream in self._streams.values():
@@ -268,13 +267,13 @@ class TicdcWriter:
         return torn
 
     def count_from(self, folder: Path, number: Callable[[int], int]) -> None:
-        """The files of a directory are numbered on from another number, made of the one before: they may overwrite old ones."""
+        """Changes the last file number of a directory, with ``number`` applied to it. Later files may overwrite old ones."""
         for key, last in self._numbers.items():
             if key[0] == folder:
                 self._numbers[key] = number(last)
 
     def checkpoint(self, ts: int, *, flush: bool = True) -> None:
-        """Writes ``metadata``, after all waiting rows; without ``flush`` it may promise rows that are not there."""
+        """Writes ``metadata``, after all waiting rows. Without ``flush`` it may promise rows that are not in files."""
         if flush:
             self.flush()
         self._put(self.root / "metadata", f'{{"checkpoint-ts":{ts}}}'.encode())

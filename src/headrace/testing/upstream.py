@@ -1,4 +1,4 @@
-"""A small model of TiDB: tables, transactions and schema changes, which drives a TicdcWriter and knows what rows must result."""
+"""A small model of TiDB with tables, transactions and schema changes. It drives a TicdcWriter and holds the expected rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIRST_PHYSICAL_ID = 101
 
 
 class Sink(Protocol):
-    """What an upstream drives: a :class:`TicdcWriter`, or what stands between it and the upstream."""
+    """What an upstream drives: a :class:`TicdcWriter`, or a stand-in between the upstream and a writer."""
 
     clock: Callable[[], datetime]
 
@@ -52,9 +52,9 @@ class Sink(Protocol):
 class Upstream:
     """An upstream cluster with one changefeed.
 
-    Time is simulated: it starts at ``start``, each commit takes a millisecond, and :meth:`advance` lets it pass; the
-    writer's date directories follow it. Values are canonical (``headrace.model.types``). What a statement does wrong (a key
-    that is there already, or is not) raises ``ValueError`` or ``KeyError`` and changes nothing.
+    Time is simulated: it starts at ``start``, each commit takes a millisecond, and :meth:`advance` lets it pass. The writer's date
+    directories follow it. Values are canonical (``headrace.model.types``). An invalid statement (an insert of an existing key, a
+    change of a missing one) raises ``ValueError`` or ``KeyError`` and changes nothing.
     """
 
     def __init__(self, writer: Sink, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -62,7 +62,7 @@ class Upstream:
         self.changes = 0
         self.schema_changes = 0
         self.typed: Callable[[TableId], TableId] = lambda table_id: table_id
-        """How somebody types the name of a table that is there: TiDB finds it in whatever case."""
+        """How a statement spells the name of an existing table: TiDB finds it in any case."""
         self._tso = tso_from_datetime(start)
         self._tables: dict[TableId, Table] = {}
         self._dropped: dict[TableId, Table] = {}
@@ -79,7 +79,7 @@ class Upstream:
 
     @property
     def dropped(self) -> tuple[TableId, ...]:
-        """The names of which :meth:`recover_table` can bring a table back: the last one that a DROP TABLE took."""
+        """The names whose table :meth:`recover_table` can bring back: the last table of each name that a DROP TABLE removed."""
         return tuple(sorted(self._dropped))
 
     def advance(self, milliseconds: int) -> None:
@@ -96,7 +96,7 @@ class Upstream:
         return self._tables[table_id]
 
     def expected_rows(self, table_id: TableId) -> list[Row]:
-        """The table's rows now, ordered by key: what a target must hold once it has applied everything."""
+        """The table's rows now, ordered by key: what a target must hold after everything is applied."""
         table = self.table(table_id)
         return [dict(row) for _, row in sorted(table.rows.items(), key=lambda item: tuple(map(_order, item[0])))]
 
@@ -153,10 +153,10 @@ class Upstream:
         partitions: Mapping[str, int | None] | None = None,
         generating: Mapping[str, Callable[[Row], object]] | None = None,
     ) -> int:
-        """Creates a table; its primary key is what the columns say. ``unique`` columns, not null, form a unique key.
+        """Creates a table. The columns define its primary key; ``unique`` columns, not null, form a unique key.
 
-        ``partitions``: names and upper bounds of ranges of the first column of the primary key. ``generating`` computes the
-        columns that are generated.
+        ``partitions``: names and upper bounds of ranges of the first primary key column. ``generating`` computes the generated
+        columns.
         """
         if table_id in self._tables:
             raise ValueError(f"table {table_id} exists")
@@ -197,7 +197,7 @@ class Upstream:
         return self._table_change(table_id, f"CREATE TABLE {quoted(table_id)} LIKE {quoted(self.typed(pattern))}", _CREATE_TABLE)
 
     def alter(self, table_id: TableId, *clauses: Clause) -> int:
-        """ALTER TABLE with one clause or several. Values are as the clauses leave them; no event tells of it."""
+        """ALTER TABLE with one or more clauses. The clauses may change values; no event reports that."""
         table = copy.deepcopy(self.table(table_id))
         for clause in clauses:
             clause.apply(table)
@@ -209,7 +209,7 @@ class Upstream:
         )
 
     def add_column(self, table_id: TableId, column: Column) -> int:
-        """Adds a column at the end; the rows that are there get its default, and no event tells of it."""
+        """Adds a column at the end. Existing rows get its default; no event reports that."""
         return self.alter(table_id, AddColumn(column))
 
     def drop_column(self, table_id: TableId, name: str) -> int:
@@ -229,7 +229,7 @@ class Upstream:
         return commit_ts
 
     def recover_table(self, table_id: TableId, new_table_id: TableId | None = None) -> int:
-        """RECOVER TABLE, or FLASHBACK TABLE … TO a new name: the rows are there again, and no event tells of it."""
+        """RECOVER TABLE, or FLASHBACK TABLE … TO a new name: the rows exist again, and no event reports that."""
         name = new_table_id or table_id
         if name in self._tables:
             raise ValueError(f"table {name} exists")
@@ -249,7 +249,7 @@ class Upstream:
         return self._table_change(new_table_id, statement, _RENAME, [table_id])
 
     def rename_tables(self, *steps: tuple[TableId, TableId]) -> int:
-        """One RENAME TABLE with several steps. TiCDC tells each step by itself, all with one version."""
+        """One RENAME TABLE with several steps. TiCDC reports each step separately, all with the same version."""
         tables = dict(self._tables)
         moved: list[tuple[TableId, TableId, Table]] = []
         last: dict[TableId, int] = {}  # name before the statement -> the table's last step
@@ -271,7 +271,7 @@ class Upstream:
         return self._write_schema_change(files, [name for name in last if name not in tables])
 
     def add_partition(self, table_id: TableId, name: str, bound: int) -> int:
-        """A range above all others."""
+        """Adds a range above all others."""
         partitions = self._partitions(table_id)
         if name in partitions.bounds or not all(other is not None and other < bound for other in partitions.bounds.values()):
             raise ValueError(f"{table_id} cannot have a partition {name} below {bound}")
@@ -297,7 +297,7 @@ class Upstream:
         return self._table_change(table_id, statement, _DROP_PARTITION)
 
     def exchange_partition(self, table_id: TableId, name: str, other_id: TableId) -> int:
-        """A partition and a table of the same columns exchange their rows, and their physical ids. TiCDC writes a file for both."""
+        """A partition and a table with the same columns exchange rows and physical ids. TiCDC writes a file for both tables."""
         table, partitions, other = self.table(table_id), self._partitions(table_id), self.table(other_id)
         if other.partitions or [c.type for c in table.schema.columns] != [c.type for c in other.schema.columns]:
             raise ValueError(f"{other_id} is not like a partition of {table_id}")
@@ -305,7 +305,7 @@ class Upstream:
             raise ValueError(f"{other_id} has rows that do not belong into {name}")
         coming, going = other.rows, {key: row for key, row in table.rows.items() if partitions.of(row) == name}
         staying = {key: row for key, row in table.rows.items() if key not in going}
-        # Hidden row numbers are each table's own.
+        # Hidden row numbers are local to each table.
         table.rows = staying | {table.key_of(row): row for row in coming.values()}
         other.rows = {other.key_of(row): row for row in going.values()}
         partitions.ids[name], other.physical_id = other.physical_id, partitions.ids[name]
@@ -364,7 +364,7 @@ class Upstream:
 
 
 def _by_partition(table: Table, changes: Iterable[RowChange]) -> dict[int | None, list[RowChange]]:
-    """Changes by the partition that writes them; a row that moves is a delete in one and an insert in the other."""
+    """Changes by the partition to which they belong. A row that moves is a delete in one partition and an insert in the other."""
     if table.partitions is None:
         return {None: list(changes)}
     parts: dict[int | None, list[RowChange]] = {}
@@ -383,5 +383,5 @@ def _partition(name: str, bound: int | None) -> str:
 
 
 def _order(value: object) -> tuple[int, str | int | float]:
-    """An order over values of one column: numbers as such, all others by their text."""
+    """A sort order for values of one column: numbers by value, all others by their text."""
     return (0, value) if isinstance(value, int | float) else (1, value.hex() if isinstance(value, bytes) else str(value))

@@ -1,4 +1,4 @@
-"""The clauses of ALTER TABLE in the upstream model: what each does to a table, and how TiDB's normalized text words it."""
+"""The clauses of ALTER TABLE in the upstream model: their effect on a table, and their text in TiDB's normalized statements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MULTI_SCHEMA_CHANGE = 61
 
 @dataclass(frozen=True)
 class AddColumn:
-    """``after`` is the column it follows, an empty text for the first place, ``None`` for the last one."""
+    """``after`` is the column that it follows; an empty text means the first place, ``None`` the last one."""
 
     column: Column
     after: str | None = None
@@ -51,9 +51,9 @@ class DropColumn:
 
 @dataclass(frozen=True)
 class ModifyColumn:
-    """MODIFY COLUMN, or CHANGE COLUMN where the name differs. Values stay: only changes that lose nothing are modelled.
+    """MODIFY COLUMN, or CHANGE COLUMN if the name differs. Values stay, so only changes that lose nothing are modelled.
 
-    ``after`` as in :class:`AddColumn`, but ``None`` leaves the column where it is.
+    ``after`` is as in :class:`AddColumn`, but ``None`` leaves the column in its place.
     """
 
     name: str
@@ -142,7 +142,7 @@ class DropIndex:
 
 @dataclass(frozen=True)
 class AddPrimaryKey:
-    """A primary key that is not clustered, for a table without one."""
+    """A nonclustered primary key, for a table without a primary key."""
 
     columns: tuple[str, ...]
     type_code = 32
@@ -166,7 +166,7 @@ class AddPrimaryKey:
 
 @dataclass(frozen=True)
 class DropPrimaryKey:
-    """Drops a primary key that is not clustered; the handle is then the first unique key without NULLs, if there is one."""
+    """Drops a nonclustered primary key. The handle is then the first unique key without nullable columns, if there is one."""
 
     type_code = 33
 
@@ -185,7 +185,7 @@ Clause = AddColumn | DropColumn | ModifyColumn | RenameColumn | SetDefault | Add
 
 
 def handle_of_uniques(table: Table) -> tuple[str, ...]:
-    """The columns of the first unique key without nullable columns, which TiDB takes for the handle of a table without key."""
+    """The columns of the first unique key without nullable columns: TiDB's handle of a table without primary key."""
     for columns in table.uniques.values():
         if all(not table.schema.column(name).nullable for name in columns):
             return columns

@@ -1,4 +1,4 @@
-"""One table of the upstream model: its shape, its rows, and what a statement does to them."""
+"""One table of the upstream model: its shape, its rows, and the effect of statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Insert:
-    """A new row; columns that it leaves out get their default."""
+    """A new row. Columns that it leaves out get their default."""
 
     table_id: TableId
     row: Mapping[str, object]
@@ -30,7 +30,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Update:
-    """New values for the row of this key (the whole row's values where the table has no key); they may change the key."""
+    """New values for the row with this key (a whole row if the table has no key). They may change the key."""
 
     table_id: TableId
     key: Key
@@ -48,14 +48,14 @@ Statement = Insert | Update | Delete
 
 @dataclass
 class Partitions:
-    """Ranges of an integer column: names in their order, each with its upper bound (``None``: MAXVALUE) and physical id."""
+    """Ranges of an integer column: names in order, each with its upper bound (``None``: MAXVALUE) and physical id."""
 
     column: str
     bounds: dict[str, int | None]
     ids: dict[str, int]
 
     def of(self, row: Mapping[str, object]) -> str:
-        """The partition that holds a row. Raises ``ValueError`` where none does."""
+        """The partition that holds a row. Raises ``ValueError`` if there is none."""
         value = row[self.column]
         for name, bound in self.bounds.items():
             if bound is None or value is None or (isinstance(value, int) and value < bound):
@@ -65,11 +65,7 @@ class Partitions:
 
 @dataclass
 class Table:
-    """``uniques`` are the columns of the unique keys, ``indexes`` those of the others, both by name.
-
-    ``ignores_case``: its texts are compared by a collation that does; by every collation trailing spaces do not count.
-    ``generating`` computes the generated columns of a row.
-    """
+    """A table with its rows."""
 
     schema: TableSchema
     physical_id: int
@@ -77,13 +73,17 @@ class Table:
     next_row_id: int = 1
     next_column_id: int = 1
     uniques: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the unique keys, by name of the key."""
     indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the other indexes, by name of the index."""
     ignores_case: bool = False
+    """The collation of its texts ignores case. Trailing spaces do not count in any collation."""
     partitions: Partitions | None = None
     generating: dict[str, Callable[[Row], object]] = field(default_factory=dict)
+    """Computes the generated columns of a row."""
 
     def key_of(self, row: Row) -> Key:
-        """The handle key, or a hidden row number."""
+        """The handle key, or a hidden row number if there is none."""
         if self.schema.handle_key:
             return tuple(row[name] for name in self.schema.handle_key)
         self.next_row_id += 1
@@ -100,7 +100,7 @@ class Table:
         raise KeyError(f"{self.schema.table_id} has no row {key}")
 
     def apply(self, statement: Statement) -> None:
-        """Runs one statement; whether unique keys hold is :meth:`check`'s to say, at the transaction's end."""
+        """Runs one statement. Unique keys are checked by :meth:`check`, at the end of the transaction."""
         if isinstance(statement, Insert):
             row = self._generated(complete(self.schema, statement.row))
             self._put(self.key_of(row), row)
@@ -112,7 +112,7 @@ class Table:
             self._put(self.key_of(row) if self.schema.handle_key else key, row)
 
     def check(self) -> None:
-        """Raises ``ValueError`` where two rows have one key, as the table's collation compares, or no partition holds a row."""
+        """Raises ``ValueError`` if two rows have equal keys under the table's collation, or if no partition holds a row."""
         for columns in (self.schema.handle_key, *self.uniques.values()):
             seen: set[Key] = set()
             for row in self.rows.values() if columns else ():
@@ -125,14 +125,14 @@ class Table:
                 self.partitions.of(row)
 
     def rekey(self) -> None:
-        """Puts the rows under the keys of a new shape."""
+        """Stores the rows under the keys of the new shape."""
         rows = list(self.rows.values())
         self.rows = {}
         for row in rows:
             self._put(self.key_of(row), row)
 
     def number_columns(self) -> None:
-        """Gives the columns without an id the next ones; an id never returns."""
+        """Gives new ids to the columns without one. An id is never used again."""
         numbered = []
         for column in self.schema.columns:
             new = column.column_id is None
@@ -141,7 +141,7 @@ class Table:
         self.schema = replace(self.schema, columns=tuple(numbered))
 
     def recompute(self) -> None:
-        """Orders the values of each row as the columns are, with generated columns computed again."""
+        """Orders the values of each row like the columns, and computes generated columns again."""
         names = [column.name for column in self.schema.columns]
         for row in self.rows.values():
             ordered = self._generated({name: row.get(name) for name in names})
@@ -166,7 +166,7 @@ class Table:
 
 
 def net_changes(before: dict[Key, Row], after: dict[Key, Row]) -> list[RowChange]:
-    """Deletes first, then the rest; a changed key is a delete and an insert."""
+    """Deletes first, then the other changes. A changed key is a delete and an insert."""
     deletes = [RowChange(before=dict(row)) for key, row in before.items() if key not in after]
     upserts = [
         RowChange(None if key not in before else dict(before[key]), dict(row))
@@ -189,7 +189,7 @@ def complete(schema: TableSchema, values: Mapping[str, object]) -> Row:
 
 
 def default_value(column: Column) -> object:
-    """The default in canonical form; a NOT NULL column without one that is added to a table gets TiDB's zero value."""
+    """The default in canonical form. A NOT NULL column without a default, added to a table, gets TiDB's zero value."""
     kind, text = column.type.kind, column.default
     if text is None and (column.nullable or column.generated is not None):
         return None
@@ -225,7 +225,7 @@ def column_definition(column: Column) -> str:
     if not column.nullable:
         text += " NOT NULL"
     elif kind is TypeKind.TIMESTAMP:
-        text += " NULL"  # without it some servers make the first one NOT NULL
+        text += " NULL"  # without it some servers make the first TIMESTAMP column NOT NULL
     if column.default is not None:
         bare = kind in _INTEGRAL or kind in _FLOATS or kind is TypeKind.DECIMAL
         text += f" DEFAULT {column.default if bare else '_UTF8MB4' + literal(column.default)}"
@@ -246,5 +246,5 @@ def quoted_names(names: Iterable[str]) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as TiCDC restores it: only quotes are doubled, and a backslash is a plain character."""
+    """A string literal as TiCDC restores it: only quotes are doubled, and a backslash is an ordinary character."""
     return "'" + text.replace("'", "''") + "'"

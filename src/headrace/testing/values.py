@@ -1,4 +1,4 @@
-"""Values of every type of a column, and when two of them are the same, whatever a target gives back for them."""
+"""Sample values of every column type, and their comparison across the forms in which targets return them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES = (b"", b"\x00\xff'\\", bytes(range(256))[:200])
 
 @dataclass(frozen=True)
 class Sample:
-    """A type, and canonical values of it (``headrace.model.types``) that a target has to take."""
+    """A type, with canonical values (``headrace.model.types``) that every target must accept."""
 
     type: ColumnType
     values: tuple[object, ...]
@@ -53,7 +53,7 @@ SAMPLES = (
     Sample(ColumnType(TypeKind.FLOAT), (0.0, -1.5, 3.4028234663852886e38)),
     Sample(ColumnType(TypeKind.DOUBLE), (0.0, 0.1, -1.7976931348623157e308, 5e-324)),
     Sample(ColumnType(TypeKind.DECIMAL, length=38, scale=10), ("0.0000000000", f"-{'9' * 28}.{'9' * 10}", "1.5000000000")),
-    Sample(ColumnType(TypeKind.CHAR, length=40), _TEXTS[:-1]),  # it has no spaces at its end
+    Sample(ColumnType(TypeKind.CHAR, length=40), _TEXTS[:-1]),  # without the text that ends in a space: CHAR drops it
     Sample(ColumnType(TypeKind.VARCHAR, length=40), (*_TEXTS, " spaces ")),
     Sample(ColumnType(TypeKind.BINARY, length=4), (b"\x00\x00\x00\x00", b"ab\x00\xff")),
     Sample(ColumnType(TypeKind.VARBINARY, length=200), _BYTES),
@@ -68,14 +68,14 @@ SAMPLES = (
     Sample(ColumnType(TypeKind.JSON), ('{"a": [1, "x", null, true]}', "[]", '"text"', "12.5")),
     Sample(ColumnType(TypeKind.VECTOR, length=3), ("[1,2.5,-3]", "[0,0,0]")),
 )
-"""Every type that a column of a table can have."""
+"""Samples of every type that a table column can have."""
 
 
 def comparable(column_type: ColumnType, value: object) -> object:
-    """The same for all that stand for one value: canonical ones, and what drivers give back for them.
+    """The same value for all representations of one value: the canonical one, and those that drivers return.
 
-    Numbers may be texts, times objects of ``datetime``, JSON and vectors what is read from their text. BIT is a number, or its
-    bytes. Strings and bytes are compared as they are.
+    Numbers may be texts, times may be ``datetime`` objects, JSON and vectors may be parsed. BIT is a number or its bytes. Strings
+    and bytes are compared as they are.
     """
     return None if value is None else _FORMS[column_type.kind](value)
 
@@ -87,7 +87,7 @@ def _vector(value: object) -> bytes:
 
 
 def _time_text(value: object) -> str:
-    """Without zeros at the end of a fraction."""
+    """The text without trailing zeros of a fraction."""
     text = str(value)
     if isinstance(value, datetime):
         text = value.replace(tzinfo=None).isoformat(" ")
