@@ -1,4 +1,4 @@
-"""Where each table stops in a cut: the rules of planning, and the schema changes that may not run. Pure."""
+"""Where each table stops in a cut: the rules of planning, and the schema changes that must not run. Pure."""
 
 from __future__ import annotations
 
@@ -37,34 +37,36 @@ from headrace.sinks.reserved import Reserved
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What the definition and the sink say about planning.
-
-    ``includes`` is the table filter; ``until`` bounds ``hi`` (TSO); ``policies`` is what is done with schema changes of each kind.
-    ``excluded`` and ``held`` are tables that an earlier try of this cut showed cannot go on, at all or behind a schema change;
-    ``retried`` are stopped tables to try again, and ``apart`` those that catch up in cuts of their own. ``reserved`` are the
-    target's databases that nothing may be written to.
-    """
+    """Planning rules from the definition and the sink."""
 
     includes: Callable[[TableId], bool]
+    """The table filter."""
     until: int | None = None
+    """The upper bound of ``hi`` (TSO)."""
     demand_of: Callable[[TableId, TableSchema], ChangeDemand] = SinkCapabilities(ChangeDemand.NET).demand_of
-    """What the sink wants of a table of this shape."""
+    """The sink's demand for a table of this shape."""
     bags: bool = False
-    """The sink can apply tables without key of which it does not want every change."""
+    """The sink can apply net changes of tables without key."""
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
+    """What is done with schema changes of each kind."""
     excluded: Mapping[TableId, Problem] = field(default_factory=dict)
+    """Tables that cannot take part at all, as an earlier try of this cut showed."""
     held: Mapping[TableId, Hold] = field(default_factory=dict)
+    """Tables that cannot pass a schema change, as an earlier try of this cut showed."""
     retried: frozenset[TableId] = frozenset()
+    """Stopped tables to retry."""
     apart: frozenset[TableId] = frozenset()
+    """Tables that catch up in cuts of their own."""
     reserved: Reserved = field(default_factory=Reserved)
+    """The target's databases to which nothing may be written."""
     supported: frozenset[ChangeKind] = frozenset(ChangeKind)
-    """The kinds of schema changes that the sink takes."""
+    """The kinds of schema changes that the sink accepts."""
     keeps_commit_ts: bool = False
     """The sink writes each row's commit ts."""
 
     @classmethod
     def of(cls, options: RunOptions, sink: SinkCapabilities) -> PlanRules:
-        """What a definition and a sink say. What a single cut says is left open."""
+        """The rules of a definition and a sink. Those of a single cut keep their defaults."""
         return cls(
             includes=options.includes,
             until=options.until,
@@ -80,8 +82,8 @@ class PlanRules:
 class Barriers:
     """Where each table stops in this cut, found by going through the schema changes in order.
 
-    A table with a problem takes no part. One whose schema change may not run, or touches a stopped table, goes up to
-    that change, and so do the other tables of the change.
+    A table with a problem takes no part. If a table's schema change must not run, or touches a stopped table, the table advances up
+    to that change, and so do the change's other tables.
     """
 
     def __init__(
@@ -94,9 +96,9 @@ class Barriers:
         history: History,
         begun: Mapping[str, JournalEntry],
     ) -> None:
-        """``idle`` are the tables that take no part from a commit ts (TSO) on.
+        """``idle`` are tables that take no part from a commit ts (TSO) on.
 
-        ``begun`` are changes of the journal in whose places there are others (``identities.replaced_while_begun``).
+        ``begun`` are changes of the journal whose places other changes have taken (``identities.replaced_while_begun``).
         """
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
         self._history, self._begun = history, begun
@@ -115,17 +117,17 @@ class Barriers:
         self.decisions: dict[str, Decision] = {}
         self.unapproved: set[str] = set()
         self.left_behind: list[SchemaChange] = []
-        # Tables that a skipped CREATE of this cut may leave unmade.
+        # Tables that may not exist because their CREATE is skipped in this cut.
         self._unmade: set[TableId] = set()
         for table_id, hold in rules.held.items():
             self._hold(table_id, hold)
 
     def floor(self, table_id: TableId) -> int:
-        """The commit ts (TSO) from which on the table is stopped, or is left out."""
+        """The commit ts (TSO) from which the table is stopped or left out."""
         return min(self._floors.get(table_id, MAX_TSO + 1), self._follows.end(table_id))
 
     def lets_pass(self, change: SchemaChange) -> bool:
-        """Whether the change takes part; if not, its tables stop before it. Changes come in the order of their commit ts."""
+        """Whether the change takes part. If not, its tables stop before it. To be called in the order of commit ts."""
         self._go_to(change.commit_ts)
         decision = self._state.decisions.get(change.identity)
         if decision is None and change.changes in self._stopped:
@@ -138,7 +140,7 @@ class Barriers:
         if still and not self._passes_without(change, decision, still):
             if change.changes == {still[0]}:
                 self.left_behind.append(change)
-            # Only a decision lets a statement pass that nobody understands, whatever becomes of its tables.
+            # A statement that is not understood passes only by a decision, whatever happens to its tables.
             own = None if is_understood(change) else self._waits_for_a_person(change, decision)
             self._stop(change, own or self._depends_on(change, still[0]))
             return False
@@ -169,7 +171,7 @@ class Barriers:
             self._standing.add(heappop(self._later)[1])
 
     def _pass(self, change: SchemaChange, decision: Decision | None, still: Iterable[TableId]) -> None:
-        """Takes in what the change leads to."""
+        """Records the consequences of the change."""
         if decision is None or decision.verdict is Verdict.APPROVE:
             self._ended |= self._tables_of_dropped(change, self._changed)
             self._ended -= change.changes
@@ -179,11 +181,11 @@ class Barriers:
         self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
         self._changed |= change.changes
         for table_id in change.changes if still else ():
-            # Of tables that have one name but for its case a later change waits for the last one only.
+            # Of tables whose names differ only in case, a later change waits only for the last one.
             self._beside[table_id] |= {t for t in still if t != table_id and t.folded == table_id.folded}
 
     def _still(self, change: SchemaChange) -> list[TableId]:
-        """The tables of the change that are stopped before it, and what it reads."""
+        """The tables that are stopped before the change, among those that it changes or reads."""
         # Tables that stopped in this cut are not in the ledger yet.
         touched = change.touches | self._tables_of_dropped(change, self._floors)
         if self._beside:
@@ -191,13 +193,13 @@ class Barriers:
         return sorted(touched & self._standing)
 
     def _tables_of_dropped(self, change: SchemaChange, others: Iterable[TableId]) -> frozenset[TableId]:
-        """The tables of a database that is dropped, of the ledger's and others."""
+        """The tables of a dropped database, from the ledger and from ``others``."""
         return tables_of_dropped(change, {*self._state.tables, *others}) if drops_databases(change) else frozenset()
 
     def _passes_without(self, change: SchemaChange, decision: Decision | None, still: Iterable[TableId]) -> bool:
-        """Whether a person's decision lets the change pass: the tables before it were tried in this cut, or need not be.
+        """Whether a person's decision lets the change pass without its stopped tables.
 
-        Not when the target refused, in an earlier try of the cut, what was decided.
+        These were retried in this cut, or need not be. Not if the target refused the decision in an earlier try of the cut.
         """
         if decision is None or change.identity in self._refused:
             return False
@@ -207,7 +209,7 @@ class Barriers:
         return final and passes_without(self._state, change, still)
 
     def _is_unclear(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
-        """Why a change that may have run, or in whose place another one may have, waits for a person's decision."""
+        """The problem if a change may have run, or another one in its place may have, until a person decides."""
         entry = self._state.journal.get(change.identity)
         former = self._begun.get(change.place)
         if former is not None and decision is None and change.unread is None and (entry is None or not entry.state.may_have_run):
@@ -216,9 +218,9 @@ class Barriers:
         return asks(change, entry) if entry is not None and is_asked else None
 
     def _waits_for_a_person(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
-        """Why nobody but a person, or a repair, can let the change take part."""
+        """The problem if only a person, or a repair, can let the change take part."""
         if change.is_nobodys and change.unread is not None:
-            return cannot_be_read(change, change.unread)  # a decision about the change would tell nothing of the rows
+            return cannot_be_read(change, change.unread)  # a decision about the change would say nothing about the rows
         if decision is None or decision.verdict is Verdict.APPROVE:
             if change.unread is not None:
                 return cannot_be_read(change, change.unread)
@@ -232,14 +234,14 @@ class Barriers:
         return self._is_late(change, decision)
 
     def _objection(self, change: SchemaChange) -> str:
-        """Why nobody but a person lets the statement run. One that a policy skips runs nowhere."""
+        """Why only a person can let the statement run; empty for one that a policy skips, since it does not run."""
         kinds = kinds_of(change)
         if self._rules.policies.of(kinds) is Policy.SKIP or change.known_as:
             return ""
         return objection(change, self._follows) or _unsupported(change, kinds - self._rules.supported)
 
     def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
-        """Why a change that was found late has to wait. Nobody can approve one that would hit nothing, or another table."""
+        """The problem if a change found late must wait. It cannot be approved if it would hit nothing, or another table."""
         if not comes_late(self._state, change):
             return None
         if former := of_former_lives(self._state, change):
@@ -254,7 +256,7 @@ class Barriers:
             self._stopped.add(change.changes)
 
     def _dropped_with(self, change: SchemaChange) -> set[TableId]:
-        """The tables that go with a database. They wait for its DROP, which would come late for one that has passed it."""
+        """The tables that end with a database. They wait for its DROP, which would be late for a table that has passed it."""
         dropped = {t for t in self._tables_of_dropped(change, self._changed) if t.table}
         return {t for t in dropped - self._ended if t in self._changed or self._has_to_pass(t, change.commit_ts)}
 
@@ -271,7 +273,7 @@ class Barriers:
 
     def _depends_on(self, change: SchemaChange, cause: TableId) -> Problem:
         problem = self.holds[cause].problem if cause in self.holds else self._problems.get(cause)
-        own = self._state.tables.get(cause)  # one that catches up may not have a row yet
+        own = self._state.tables.get(cause)  # a table that catches up may not have a row yet
         status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
         is_held = cause in self._state.held
@@ -285,7 +287,7 @@ def of_reserved(table_id: TableId, database: str, why: str, rules: PlanRules, *,
 
 
 def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
-    """Why a change waits of which the sink does not take these kinds; empty when there are none."""
+    """Why a change with kinds that the sink does not support waits; empty if there are none."""
     if not kinds:
         return ""
     statement = " ".join(change.statement.split()) or "a change of shape"
@@ -296,7 +298,7 @@ def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
 
 
 def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:
-    """``former`` are tables of the change that are gone since, or others by now: it cannot run as it is."""
+    """``former`` are tables of the change that are gone or replaced now, so that it cannot run as it is."""
     statement = " ".join(change.statement.split())
     message = f"its schema change at {change.commit_ts} was found only after later rows were applied: {statement}."
     hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT) if former else Verdict)
@@ -307,7 +309,7 @@ def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Proble
 
 
 def awaits_approval(change: SchemaChange) -> Problem:
-    """Why a change stops its tables that a policy lets nobody but a person approve."""
+    """The problem that stops the tables of a change that must be approved by a person according to its policy."""
     statement = " ".join(change.statement.split()) or "a change of shape"
     if not change.statement and change.schema is not None:
         statement += f" to ({', '.join(f'{column.name} {column.type}' for column in change.schema.columns)})"

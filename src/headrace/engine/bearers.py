@@ -1,4 +1,4 @@
-"""Which tables have the rows of late splits now: names are followed through the schema changes that were applied since. Pure."""
+"""Finds the tables that have the rows of late splits now, by following names through the schema changes applied since. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOVES = (RenameTableEvent, ExchangePartitionEvent, TruncateTableEvent, DropTabl
 
 
 class _Step(NamedTuple):
-    """A schema change that was applied, and that gave rows to another name or took them away. ``ran``: it was not skipped."""
+    """An applied schema change that moved rows to another name or removed them. ``ran``: it was not skipped."""
 
     commit_ts: int
     events: tuple[SchemaChangeEvent, ...]
@@ -38,7 +38,7 @@ class _Step(NamedTuple):
 
 
 def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
-    """Whose the rows of late splits are, by the splits' keys, where that may be others than the table of their name has."""
+    """The tables that have the rows of late splits now, by the splits' keys, if that is not just the table of their name."""
     late = [split for split in offer.splits if split.is_late]
     if not late:
         return {}
@@ -62,8 +62,10 @@ def bearers(state: LedgerState, offer: Offer) -> dict[str, Bearers]:
 
 
 def of_former_lives(state: LedgerState, splits: Iterable[Split], known: Mapping[str, Bearers]) -> list[Split]:
-    """The splits, with those marked of whose rows others have some now. Where the table with the name of a split began later, none
-    of the rows should be its."""
+    """The splits, with those marked whose rows are now partly in other tables.
+
+    If the table with the name of a split began later than the split, none of the rows should belong to it.
+    """
 
     def marked(split: Split, bearers: Bearers) -> Split:
         own = state.tables.get(split.table_id)
@@ -80,11 +82,10 @@ def of_gone_tables(
     changed: Collection[TableId],
     takes_part: Callable[[TableId], bool],
 ) -> list[Split]:
-    """The late splits of tables that are gone, each as one of a table that has its rows now: what is missing there is told.
+    """The late splits of tables that are gone, each as one of a table that has its rows now, to report missing rows there.
 
-    So are those of a former life of a name that another table has, which is left out.
-
-    Not of names that something comes to in this cut, because it is ``changed``: a split of theirs may be of that one.
+    This includes splits of an earlier table whose name now belongs to a left-out one. It excludes names that this cut gives to a
+    table, since the cut has ``changed`` them: such a split may belong to that table.
     """
     found = []
     for split in splits:
@@ -101,9 +102,9 @@ def of_gone_tables(
 def missing_of(
     state: LedgerState, offer: Offer, reports: Iterable[SplitReport]
 ) -> tuple[tuple[TableProgress, ...], tuple[Notice, ...]]:
-    """The tables of which rows are missing by these reports, and what is told of them.
+    """The rows of tables for which these reports show missing rows, and the notices.
 
-    ``state`` is as it is when the splits count as read: before that a schema change may take the rows along, or away.
+    ``state`` is the state in which the splits count as read: a schema change before that may move or remove the rows.
     """
     found = [report for report in reports if any(notice.missing is not None for notice in report.notices)]
     if not found:
@@ -116,13 +117,13 @@ def missing_of(
 
 
 def with_missing(update: LedgerUpdate, state: LedgerState, offer: Offer, reports: Iterable[SplitReport]) -> LedgerUpdate:
-    """A step of the ledger with the tables of which rows are missing by the reports of splits that count as read with it."""
+    """The ledger step, with the tables that miss rows according to the reports of the splits that count as read with it."""
     rows, _ = missing_of(update.applied_to(state), offer, reports)
     return replace(update, tables=tuple({row.pair: row for row in (*update.tables, *rows)}.values())) if rows else update
 
 
 def _steps(state: LedgerState, changes: Iterable[SchemaChange], since: int) -> Sequence[_Step]:
-    """What was applied of the changes behind a commit ts (TSO), in order."""
+    """The changes after a commit ts (TSO) that were applied, in order."""
     steps = []
     for change in changes:
         events = tuple(event for event in change.events if isinstance(event, _MOVES))
@@ -133,7 +134,7 @@ def _steps(state: LedgerState, changes: Iterable[SchemaChange], since: int) -> S
 
 
 def _named(event: SchemaChangeEvent) -> tuple[TableId, ...]:
-    """The tables whose rows the event moves or takes away; of a database it stands for all in it."""
+    """The tables whose rows the event moves or removes. A database stands for all tables in it."""
     match event:
         case RenameTableEvent(old, new):
             return old, new
@@ -152,7 +153,7 @@ def _database(name: str) -> TableId:
 
 
 def _bearing(state: LedgerState, name: TableId, steps: Sequence[_Step]) -> frozenset[TableId]:
-    """The tables that have the rows now which a name had before these steps. The target has those of a skipped DROP still."""
+    """The tables that now have the rows that a name had before these steps. After a skipped DROP the target still has them."""
     tables, left = {name}, set[TableId]()
     for step in steps:
         for event in step.events:
@@ -165,7 +166,7 @@ def _bearing(state: LedgerState, name: TableId, steps: Sequence[_Step]) -> froze
 def _but_for_loaded(
     state: LedgerState, lives: Iterable[tuple[int, frozenset[TableId]]]
 ) -> Iterator[tuple[int, frozenset[TableId]]]:
-    """The lives in parts, of which each has the tables that were not loaded anew since."""
+    """The lives, split up so that each part has only the tables that were not loaded since."""
     before = 0
     for up_to, tables in lives:
         loaded = {t: state.tables[t].loaded if t in state.tables else 0 for t in tables}
@@ -175,7 +176,7 @@ def _but_for_loaded(
 
 
 def _behind(event: SchemaChangeEvent, table_id: TableId, *, ran: bool) -> tuple[TableId, ...]:
-    """Where the rows of a table are behind an event. Which rows a partition had nothing tells."""
+    """Where the rows of a table are after an event. It is unknown which rows a partition had."""
     match event:
         case RenameTableEvent(old, new) if old == table_id:
             return (new,)

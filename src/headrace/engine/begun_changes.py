@@ -1,7 +1,7 @@
-"""What becomes of a schema change that a run began, or a person's statement in its place, by what was decided since. Pure.
+"""What happens to a schema change that a run began, or to a person's statement in its place, given later decisions. Pure.
 
-A change that was refused has not run, and waits. One of which nothing tells whether it ran is ``UNCLEAR``: no retry runs it,
-until a person decides.
+A refused change has not run, and waits. A change that may or may not have run is ``UNCLEAR``: it is not retried until a person
+decides.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from headrace.sinks.metadata_applier import Begun
 
 
 def has_to_ask(change: SchemaChange, entry: JournalEntry, decision: Decision | None, begun: Begun) -> bool:
-    """Whether a person has to say if a begun change ran, or what stood in its place, because nothing else tells.
+    """Whether a person must say if a begun change, or the statement in its place, has run, because it cannot be determined.
 
-    What leads to the same state runs again; not a person's statement, which runs once, and not before such a statement.
+    A change whose repetition leads to the same state runs again. This does not apply to a person's statement, which runs only once,
+    nor before such a statement.
     """
     verdict = decision.verdict if decision else None
     goes_on = begun is Begun.REPEATABLE and verdict is not Verdict.EDIT and entry.statement == change.statement
@@ -27,14 +28,14 @@ def has_to_ask(change: SchemaChange, entry: JournalEntry, decision: Decision | N
 
 
 def wants_something_else(change: SchemaChange, entry: JournalEntry, decision: Decision | None) -> bool:
-    """Whether a person's statement was begun in place of a change, and then another one, or the change itself, was decided on."""
+    """Whether a person's statement was begun in place of a change, and the decision is now another statement or the change."""
     if entry.statement == change.statement or decision is None or decision.verdict is Verdict.SKIP:
         return False
     return entry.statement != (decision.statement if decision.verdict is Verdict.EDIT else change.statement)
 
 
 def ran_before(change: SchemaChange, entry: JournalEntry, decision: Decision | None) -> Notice | None:
-    """What to say where something had run before another thing was decided on, by a person: ``None`` where that was decided."""
+    """The notice that something had run before a person decided otherwise; ``None`` if that was what the person decided."""
     if decision is None:
         return None
     at, is_edit = f"the schema change at {change.commit_ts}", decision.verdict is Verdict.EDIT
@@ -49,24 +50,24 @@ def ran_before(change: SchemaChange, entry: JournalEntry, decision: Decision | N
 
 
 def skipped(change: SchemaChange, begun: Begun) -> Notice:
-    """What to say of a change that does not run."""
+    """The notice about a change that does not run."""
     statement = " ".join(change.statement.split()) or "a change of shape"
     before = "" if begun is Begun.ABSENT else " It was begun before that, and may have run, in whole or in part."
     return Notice(f"the schema change at {change.commit_ts} was skipped: {statement}.{before}", change.table_id)
 
 
 def waiting(entry: JournalEntry, change: SchemaChange) -> JournalEntry:
-    """The entry of a change that has not run, and waits: for a person, or until what is in its way is gone."""
+    """The entry of a change that has not run and waits for a person, or until the obstacle is removed."""
     return replace(entry, statement=change.statement, state=JournalState.WAITING, state_before="")
 
 
 def unclear(entry: JournalEntry) -> JournalEntry:
-    """The entry of a change that may have run, with the statement that did: the source's or a person's."""
+    """The entry of a change that may have run, with the statement that was begun: the source's or a person's."""
     return replace(entry, state=JournalState.UNCLEAR, state_before="")
 
 
 def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
-    """Why a change stops its tables of which nothing tells whether it ran, or a person's statement in its place."""
+    """The problem that stops a change's tables because it is unclear whether the change, or the statement in its place, ran."""
     statement = " ".join(entry.statement.split())
     if entry.statement == change.statement:
         message = f"a run ended or failed while this statement ran, and Headrace cannot tell whether it took effect: {statement}."
@@ -84,7 +85,7 @@ def asks(change: SchemaChange, entry: JournalEntry) -> Problem:
 
 
 def unused(state: LedgerState, outdated: Iterable[str]) -> list[Notice]:
-    """What is told of decisions about changes in whose place there is another one, or none, by now."""
+    """Notices about decisions on changes that the source has replaced or removed."""
     decided = [(state.decisions[identity], state.journal.get(identity)) for identity in outdated if identity in state.decisions]
     return [
         Notice(
@@ -97,5 +98,5 @@ def unused(state: LedgerState, outdated: Iterable[str]) -> list[Notice]:
 
 
 def decision_hint(change: SchemaChange, verdicts: Iterable[Verdict]) -> str:
-    """How a person decides about the change."""
+    """The hint how a person decides about the change."""
     return f"Decide with headrace ddl {'|'.join(verdicts)} {in_quotes(change.identity)}."

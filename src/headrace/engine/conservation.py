@@ -1,7 +1,7 @@
-"""Conservation: whatever becomes of a row, it is counted (rule 22 of the design).
+"""Conservation of rows: every row is counted, whatever happens to it (rule 22 of the design).
 
-Each stage of a job counts the rows that it gets and that it passes on, a batch at a time. From one stage to the next the figures
-have to be equal; where they are not, rows were lost or doubled by a bug, and nothing of the cut may count as applied::
+Each stage of a job counts the rows that it receives and passes on, batch by batch. The figures of consecutive stages must be equal.
+If they are not, a bug has lost or doubled rows, and nothing of the cut may count as applied::
 
     rows of a split   = inside the window + left for later + passed over (applied before)
     inside the window = received by the read task
@@ -10,8 +10,8 @@ have to be equal; where they are not, rows were lost or doubled by a bug, and no
     gathered          = netted there + handed to the writer
     handed            = written + refused + netted by the writer
 
-Of a table that stops, the rows that were not written count as refused. Records that cannot be decoded are no rows: those that
-became dead letters count as read and as refused.
+Unwritten rows of a table that stops count as refused. Records that cannot be decoded are not rows: those that became dead letters
+count as read and as refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.sinks.base import WriteReport
 
 
 class RowsLostError(HeadraceError):
-    """The figures of a cut do not add up: a bug. The checkpoint stays where it was."""
+    """The figures of a cut do not add up, which is a bug. The checkpoint has not moved."""
 
     exit_code = 1
 
@@ -44,7 +44,7 @@ def _lost(table_id: TableId, what: str) -> RowsLostError:
 
 @dataclass(frozen=True)
 class _Step:
-    """Two figures that have to be equal, and how they are called."""
+    """Two figures that must be equal, with their names."""
 
     given: str
     found: str
@@ -57,7 +57,7 @@ class _Step:
 
 
 def verify_reading(reports: Iterable[SplitReport], counts: Iterable[ReadCount]) -> None:
-    """The steps up to what read tasks sent. Raises RowsLostError."""
+    """Verifies the steps up to what read tasks sent. Raises RowsLostError."""
     kept: Counter[TableId] = Counter()
     received: Counter[TableId] = Counter()
     for count in counts:
@@ -74,22 +74,22 @@ def verify_reading(reports: Iterable[SplitReport], counts: Iterable[ReadCount]) 
 
 
 def verify_gathering(sent: Mapping[TableId, int], gathered: Mapping[TableId, int]) -> None:
-    """What was sent to write tasks and what they got. Raises RowsLostError."""
+    """Compares what was sent to write tasks with what they received. Raises RowsLostError."""
     for table_id in sorted({*sent, *gathered}):
         figures = (sent.get(table_id, 0), gathered.get(table_id, 0))
         _Step("rows were sent to write tasks", "arrived there", figures).require(table_id)
 
 
 def verify_handing(count: WriteCount) -> None:
-    """What a write task got and what it hands to its writer. Raises RowsLostError."""
+    """Compares what a write task received with what it hands to its writer. Raises RowsLostError."""
     figures = (count.gathered, count.netted + count.handed)
     _Step("rows arrived at a write task", "were netted or handed to the writer", figures).require(count.table_id)
 
 
 def row_figures(report: WriteReport, splits: Collection[Split], unreadable: Collection[TableId] = ()) -> RowFigures:
-    """The figures of a round that has read these splits. Raises RowsLostError where they do not add up.
+    """The figures of a round that has read these splits. Raises RowsLostError if they do not add up.
 
-    ``unreadable`` are the tables that could not be read whole, so that nothing of them is written.
+    ``unreadable`` are tables that could not be read completely, so that none of their rows are written.
     """
     reported = {found.split_key for found in report.splits}
     for split in splits:
@@ -113,7 +113,7 @@ def row_figures(report: WriteReport, splits: Collection[Split], unreadable: Coll
 
 
 def _refused(report: WriteReport, stopped: Collection[TableId]) -> int:
-    """The rows that were handed to writers, or should have been, and were not written. Raises RowsLostError."""
+    """The number of rows that were, or should have been, handed to writers and were not written. Raises RowsLostError."""
     handed = _sums((w.table_id, w.gathered - w.netted) for w in report.writes)
     ended = _sums((o.table_id, o.upserts + o.deletes + o.netted) for o in report.outcomes)
     refused = _sums((o.table_id, o.refused) for o in report.outcomes)

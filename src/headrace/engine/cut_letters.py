@@ -1,7 +1,7 @@
-"""The dead letters of one cut: which ones its tables got, how many of them the ledger is to count, and which are stale.
+"""The dead letters of one cut: which letters its tables got, how many the ledger must count, and which are stale.
 
-The ledger's count says what the target lacks, whatever the folder holds: it goes down only by a replay, by a person who discards
-letters, and where a table goes back and reads again what they are about.
+The ledger's count shows what the target lacks, whatever the folder holds. It decreases only by a replay, when a person discards
+letters, and when a table goes back and reads the affected records again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ _UNTIL = "Until they are replayed, rows may be missing, out of date, or present 
 
 @dataclass
 class CutLetters:
-    """``before`` is the ledger at the cut's beginning; ``folder`` is ``None`` where what cannot be applied stops its table."""
+    """Collects the dead letters of a cut."""
 
     cut: Cut
     before: LedgerState
+    """The ledger at the beginning of the cut."""
     folder: DeadLetters | None
+    """``None`` if records that cannot be applied stop their table."""
     _new: dict[TableId, set[str]] = field(default_factory=lambda: defaultdict(set))
     _counted: dict[TableId, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def begin(self, cut_round: CutRound, tables: Iterable[TableId]) -> None:
-        """Sets aside what earlier tries of a round left out, before it is written by a sink whose tables say how far they are.
+        """Sets aside what earlier tries of a round left out, before a sink with table marks writes the round.
 
-        This try leaves out anew what is bad still. Else the ledger would count a letter that was repaired, where the run dies once
-        a table has its rows: the table says then that it is further, and not what it is without. Raises SinkUnreachableError.
+        This try leaves out again what is still bad. Otherwise the ledger could count a letter that was repaired: if the run dies
+        once a table has its rows, the table's mark shows how far it is, but not which rows it lacks. Raises SinkUnreachableError.
         """
         if self.folder is None or not self.cut.precision.is_exact:
             return
@@ -45,7 +47,7 @@ class CutLetters:
                 self.folder.set_aside(table_id, former)
 
     def take(self, report: WriteReport, stopped: Collection[TableId]) -> Mapping[TableId, Problem]:
-        """Takes up what a round left out. Returns why tables that go on so far have too many letters."""
+        """Records what a round left out. Returns the problems of tables, not stopped so far, that have too many letters."""
         if self.folder is None:
             return {}
         for table_id, names in report.letters().items():
@@ -54,9 +56,9 @@ class CutLetters:
         return {t: problem for t, problem in found.items() if problem is not None}
 
     def count(self, known: Mapping[TableId, int], moved: Collection[TableId]) -> dict[TableId, int]:
-        """How many letters each table has that moves and got new ones; ``known`` is what the ledger counts so far.
+        """The number of letters of each table that advances and got new ones. ``known`` are the ledger's counts so far.
 
-        The same step of the ledger moves a table past its rows and counts their letters: no repeat of the cut reads them again.
+        The same ledger step moves a table past its rows and counts their letters, because no repeat of the cut reads them again.
         Raises SinkUnreachableError.
         """
         counts: dict[TableId, int] = {}
@@ -72,7 +74,7 @@ class CutLetters:
         return counts
 
     def told(self, stopped: Collection[TableId]) -> list[Notice]:
-        """What people are told at the end of the cut. Tables that stopped make their letters again."""
+        """The notices at the end of the cut. Tables that stopped write their letters again later."""
         if self.folder is None:
             return []
         return [
@@ -85,10 +87,10 @@ class CutLetters:
         ]
 
     def _set_stale_aside(self, table_id: TableId, folder: DeadLetters, counted: int) -> None:
-        """What this cut did not leave out, though an earlier try of it did, was repaired and is applied.
+        """Sets aside letters that an earlier try of this cut wrote and this try did not: the records were repaired and applied.
 
-        Also what a later cut left out whose ledger is lost, by a restore or a failover: no letter that this ledger counts lies
-        behind the table's place. Beside letters that are counted it would stand for one that is missing.
+        Also letters of a later cut whose ledger was lost by a restore or a failover, since no letter that this ledger counts lies
+        after the table's checkpoint. Among counted letters, such a letter would take the place of one that is missing.
         """
         new = self._new.get(table_id, set())
         if not (self.cut.precision.is_exact and (new or counted or self._may_be_tried_again(table_id))):
@@ -105,7 +107,7 @@ class CutLetters:
 
 
 def recounted(update: LedgerUpdate, state: LedgerState, folder: DeadLetters) -> LedgerUpdate:
-    """The update, with the letters taken out of the count that a table which goes back will make again, if need be."""
+    """The update with the letters removed from the count that a table which goes back will write again if necessary."""
     counts = dict(update.dead_letters)
     for row in update.tables:
         known = state.dead_letters.get(row.table_id, 0)

@@ -1,10 +1,10 @@
-"""Applying one cut: intent, rounds of schema changes and rows, commit. One object a cut; see ``loop`` for what is around it.
+"""Applies one cut: intent, rounds of schema changes and rows, commit. There is one object per cut; ``loop`` runs them.
 
-The order of durable steps (rules 11 and 14): the intent raises ``attempted``, and where several steps follow it names the splits
-that are read; each schema change is journalled before and after it runs, its tables standing at (V, before) and then at
-(V, after), and what they read until then counts as read where rows do not tell when they were committed; rows are written; at
-last the checkpoint, the position and what became of each table are one ledger update. Rows that are all of a cut, and few, are
-one transaction with that. A sink with ``atomic_cut`` holds everything in one.
+The durable steps have this order (rules 11 and 14). The intent raises ``attempted`` and, for a cut of several steps, records which
+splits are read. Each schema change is journalled before it runs, with its tables at (V, before), and after it, at (V, after). If
+rows do not show when they were committed, what these tables have read by then counts as read. Rows are written. Finally one ledger
+update holds the checkpoint, the position and the result for each table. If a cut has only a few rows, they are in one transaction
+with that update. With ``atomic_cut``, the whole cut is one transaction.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from headrace.sources.base import EventSource
 RoundFactory = Callable[[Cut, CutRound, WriterContext, CutCommit | None, Mapping[TableId, TableProgress]], Round]
 _Rows = Callable[[LedgerState, SchemaChange, JournalEntry], tuple[TableProgress, ...]]
 _NOT_BEGUN = frozenset({JournalState.WAITING, JournalState.UNCLEAR})
-"""What a decision lets run as if it had never been begun."""
+"""States from which a decision lets a change run as if it had never begun."""
 
 
 class TablesExcluded(Exception):
-    """An ``atomic_cut`` sink refused a schema change or rows: the whole cut is to be planned again without these tables.
+    """An ``atomic_cut`` sink refused a schema change or rows: the whole cut must be planned again without these tables.
 
-    ``held`` are those that can go up to a schema change, ``problems`` those that cannot go on at all.
+    ``held`` are tables that can advance up to a schema change, ``problems`` those that cannot advance at all.
     """
 
     def __init__(self, problems: Mapping[TableId, Problem], held: Mapping[TableId, Hold]) -> None:
@@ -74,7 +74,7 @@ class TablesExcluded(Exception):
 
 
 class CutRun:
-    """Applies one planned cut. ``state`` is the ledger's at its beginning; :attr:`state` after it is what the ledger now says."""
+    """Applies one planned cut. ``state`` is the ledger's at the beginning; :attr:`state` is updated with each step."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class CutRun:
         includes: Callable[[TableId], bool],
         letters: DeadLetters | None = None,
     ) -> None:
-        """``offer`` is what the cut was planned from, and ``includes`` the table filter.
+        """``offer`` is the offer from which the cut was planned, and ``includes`` the table filter.
 
-        ``letters`` is where what cannot be applied of a table goes, instead of stopping it.
+        If there are ``letters``, records that cannot be applied go there instead of stopping their table.
         """
         self.cut = cut
         self.state = state
@@ -115,7 +115,7 @@ class CutRun:
         self._committed: CutCommit | None = None
 
     def run(self) -> CutRecord:
-        """Applies the cut. Raises what sinks and ledgers raise; then nothing of the checkpoint has moved."""
+        """Applies the cut. Raises what sinks and ledgers raise; the checkpoint has not moved then."""
         started = time.monotonic()
         self._sink.begin_cut()
         position = self._position_before()
@@ -130,23 +130,23 @@ class CutRun:
 
     @property
     def stopped(self) -> dict[TableId, Problem]:
-        """Every table that did not reach the end of the cut, and why."""
+        """The tables that did not reach the end of the cut, and why."""
         return self._end.stopped
 
     @property
     def _end(self) -> CutEnd:
-        """The end of the cut, as far as is known by now."""
+        """The end of the cut, as known so far."""
         return CutEnd(self.cut, self.state, self.problems, self.holds, self._reborn)
 
     def _update(self, update: LedgerUpdate, step: Step, write: Callable[[LedgerUpdate], None] | None = None) -> None:
-        """One step of the ledger; ``write`` is what writes it, if that is not ``Ledger.update``."""
+        """Writes one step of the ledger, with ``write`` if given, otherwise with ``Ledger.update``."""
         if self._round_is_over:
-            # With what follows a round its tasks are over too: one that was lost for a while must not write after that.
+            # The step after a round also ends the round's tasks: a task that was lost for a while must not write afterwards.
             update = replace(update, attempt=self.state.attempt + 1)
         faults.before(step)
         (write or self._ledger.update)(update)
         faults.after(step)
-        self._round_is_over = False  # only now: a step that is refused closes nothing
+        self._round_is_over = False  # only now: a refused step has not ended the tasks
         self.state = update.applied_to(self.state)
 
     # --- schema changes -------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class CutRun:
     def _apply_changes(self, changes: Sequence[SchemaChange]) -> None:
         """Journals the changes as pending, runs them, and journals those that were not refused as settled.
 
-        Those that were refused wait from that moment on: whatever becomes of their tables, they have not run.
+        Refused changes are journalled as waiting at once: whatever happens to their tables, these changes have not run.
         """
         found = [self._looked_at(change) for change in changes]
         steps = [step for step in found if step is not None]
@@ -170,7 +170,7 @@ class CutRun:
         self._changes_done += len(settled)
 
     def _looked_at(self, told: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
-        """As :meth:`_prepared`, with what the applier keeps of the target. Tables that the account may not see stop before it."""
+        """As :meth:`_prepared`, with the target's state before the change. Tables that the account may not see stop before it."""
         applier = self._sink.metadata_applier
         try:
             change = self._ownership.bounded(told, self.state)
@@ -192,21 +192,21 @@ class CutRun:
             return None
 
     def _prepared(self, change: SchemaChange) -> tuple[SchemaChange, JournalEntry] | None:
-        """The change with its entry: pending when it is to run, settled when that is over.
+        """The change with its entry: pending if it must run, settled if it is done.
 
-        ``None`` when its tables stop before it, or when that went into the ledger already.
+        ``None`` if its tables stop before it, or if it has already been written to the ledger.
         """
         entry, decision = self._journalled(change), self.cut.decisions.get(change.identity)
         begun = Begun.ABSENT if entry is None else self._begun(entry, change)
         decided = self._verdict(change) in (Verdict.SKIP, Verdict.EDIT)
         foreign = self._in_its_way(change, decided=decided) if begun is Begun.ABSENT else None
         if isinstance(foreign, Problem):
-            if entry is not None:  # it has not run, and waits from now on like what was never begun
+            if entry is not None:  # it has not run, and waits from now on like a change that was never begun
                 self._update(LedgerUpdate(journal=(begun_changes.waiting(entry, change),)), Step.JOURNAL_SETTLED)
             self._refused(change, foreign)
             return None
         if entry is not None and begun_changes.has_to_ask(change, entry, decision, begun):
-            # A decision that was made before the question is no answer to it.
+            # A decision made before the question is not an answer to it.
             used = (change.identity,) if decision else ()
             self._update(LedgerUpdate(journal=(begun_changes.unclear(entry),), used_decisions=used), Step.JOURNAL_SETTLED)
             self._stop_before(change, begun_changes.asks(change, entry))
@@ -222,7 +222,7 @@ class CutRun:
         return self._passed_over(change, begun, foreign) if foreign or decided else (change, self._entry(change))
 
     def _passed_over(self, change: SchemaChange, begun: Begun, foreign: Notice | None) -> tuple[SchemaChange, JournalEntry] | None:
-        """As :meth:`_prepared`, of a change that does not run as it is: it is skipped or edited, or what it drops is of others."""
+        """As :meth:`_prepared`, for a change that is skipped or edited, or that would drop what does not belong to the pipeline."""
         if self._verdict(change) is Verdict.EDIT:
             return None if self._edit_rows(change) else (change, self._entry(change))
         if foreign is None and (kept := kept_unique_key(change, self.state, self._sink.metadata_applier)) is not None:
@@ -230,12 +230,12 @@ class CutRun:
             return None
         self.notices.append(foreign or begun_changes.skipped(change, begun))
         known = self.state.journal.get(change.identity)
-        if known is not None and known.state is JournalState.UNCLEAR:  # to skip it says that it ran
+        if known is not None and known.state is JournalState.UNCLEAR:  # skipping it confirms that it ran
             return change, replace(known, state=JournalState.DONE)
         return change, replace(self._entry(change), state=JournalState.SKIPPED)
 
     def _edit_rows(self, change: SchemaChange) -> bool:
-        """Runs a person's statement in one transaction with the journal, where the ledger can: nobody has to ask then if it ran."""
+        """Runs a person's statement in one transaction with the journal, if the ledger can: then it is never unclear if it ran."""
         statement, ledger = self.cut.decisions[change.identity].statement, self._ledger
         if not isinstance(ledger, EditingLedger) or not ledger.takes_in(statement):
             return False
@@ -259,9 +259,9 @@ class CutRun:
         return True
 
     def _in_its_way(self, change: SchemaChange, *, decided: bool) -> Notice | Problem | None:
-        """What a change that was not begun yet would meet: something of others (see ``Ownership.foreign``), or leftovers.
+        """What prevents a change that was not begun: an object of others (see ``Ownership.foreign``), or leftovers.
 
-        One that a policy skips meets no more than the rows of a former table, which no policy knows of.
+        A change that a policy skips is checked only for rows of a former table, since no policy covers those.
         """
         if decided:
             is_asked = change.identity in self.state.decisions or is_of(unfollowed(self.state), change)
@@ -273,12 +273,12 @@ class CutRun:
         return table_id in self.problems or (table_id in self.holds and self.holds[table_id].at <= commit_ts)
 
     def _behind(self, change: SchemaChange) -> frozenset[TableId]:
-        """The tables of a change that are stopped before it, and that a person let it pass without."""
+        """The tables of a change that are stopped before it and that a person let it pass without."""
         tables = change.changes | table_places.dropped_with(change)
         return frozenset(t for t in tables if self._stands_still(t, change.commit_ts))
 
     def _ended_with(self, change: SchemaChange) -> list[JournalEntry]:
-        """The earlier changes of tables that end with this one and stood still before them: they will not run any more."""
+        """Earlier changes of tables that were stopped before them and that end with this change: they will not run any more."""
         behind = self._behind(change)
         if not behind:
             return []
@@ -288,12 +288,12 @@ class CutRun:
         return [replace(self._entry(c), state=JournalState.SKIPPED) for c in over]
 
     def _journalled(self, change: SchemaChange) -> JournalEntry | None:
-        """The journal's entry of a change that was begun."""
+        """The journal's entry, if the change was begun."""
         entry = self.state.journal.get(change.identity)
         return None if entry is None or entry.state in _NOT_BEGUN else entry
 
     def _verdict(self, change: SchemaChange) -> Verdict | None:
-        """What was decided of the change; one of tables that are not followed is skipped."""
+        """The decision about the change. A change of tables that are not followed is skipped."""
         decision = self.cut.decisions.get(change.identity)
         if decision is None and is_of(unfollowed(self.state), change):
             return Verdict.SKIP
@@ -305,7 +305,7 @@ class CutRun:
         return JournalEntry(change.identity, change.commit_ts, in_order(change.changes), statement, JournalState.PENDING)
 
     def _run_change(self, change: SchemaChange, entry: JournalEntry) -> JournalEntry:
-        """Executes a change, or what a person wrote in its place, and returns its entry: it waits when the target refuses it."""
+        """Executes a change, or a person's statement in its place. Returns its entry, which waits if the target refuses it."""
         try:
             if entry.state is not JournalState.RUNNING:
                 self._execute(change)
@@ -333,18 +333,18 @@ class CutRun:
         faults.after(Step.SCHEMA_CHANGE, change.statement)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:
-        """How far a pending change came before a crash, or the statement that a person had run in its place."""
+        """How far a pending change, or the person's statement in its place, came before a crash."""
         if entry.statement != change.statement:
             change = replace(change, statement=entry.statement, events=())
         return self._sink.metadata_applier.begun(change, entry.state_before)
 
     def _refused(self, change: SchemaChange, problem: Problem) -> None:
-        """Its tables stop before it. A change that only a person can get past says how."""
+        """The change's tables stop before it. The hint adds how a person can decide."""
         hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
         self._stop_before(change, replace(problem, hint=f"{problem.hint} {hint}".lstrip()))
 
     def _stop_before(self, change: SchemaChange, problem: Problem) -> None:
-        """The change's tables stop before it. Raises TablesExcluded where the cut is to be planned again for that."""
+        """The change's tables stop before it. Raises TablesExcluded if the cut must be planned again for that."""
         held = {t: Hold(change, replace(problem, table_id=t)) for t in change.changes | table_places.dropped_with(change)}
         if self._sink.capabilities.atomic_cut:
             raise TablesExcluded({}, held)
@@ -352,7 +352,7 @@ class CutRun:
         self.holds |= {t: hold for t, hold in held.items() if t not in self.holds or hold.at <= self.holds[t].at}
 
     def _hold_rest(self, change: SchemaChange, cause: TableId) -> None:
-        """A change that cannot run because one of its tables is stopped holds its other tables too."""
+        """A change that cannot run because one of its tables is stopped holds its other tables, too."""
         message = f"its schema change at {change.commit_ts} also touches {cause}, which has stopped."
         problem = Problem(cause, message, place=change.origin, remedy=self.stopped[cause].remedy.behind)
         if change.changes == {cause}:
@@ -366,8 +366,8 @@ class CutRun:
     def _settled_rows(self, state: LedgerState, change: SchemaChange, entry: JournalEntry) -> tuple[TableProgress, ...]:
         """The tables after a change.
 
-        A table whose CREATE was skipped is not followed, unless the target has it. It stays so under each later name, whatever the
-        target has there. A view that the sink does not make is gone.
+        A table whose CREATE was skipped is not followed, unless it exists in the target. It keeps that status under later names,
+        whatever the target has there. A view that the sink does not create is gone.
         """
         ran = has_run(entry, change)
         rows = inside(table_places.after(state, change, self._behind(change), self._passed, ran=ran), change, self.cut.outside)
@@ -400,7 +400,7 @@ class CutRun:
         step: Step,
         also: Sequence[JournalEntry] = (),
     ) -> None:
-        """Writes the entries down, with where the tables stand of those that do not wait; ``also`` are entries that move none."""
+        """Writes the entries, with the rows of the tables of those that do not wait. ``also`` are entries that move no table."""
         if entries:
             begun = [e for e in entries if e.state not in _NOT_BEGUN]
             tables = tuple(row for e in begun for row in rows(self.state, changes[e.identity], e))
@@ -411,7 +411,7 @@ class CutRun:
     def _journalled_step(
         self, entries: Sequence[JournalEntry], tables: tuple[TableProgress, ...], ended: Sequence[SchemaChange]
     ) -> LedgerUpdate:
-        """The entries, and where tables stand with them. What those had read before then counts as read.
+        """The step with these entries and rows. What the tables had read before counts as read.
 
         ``ended`` are the changes that are settled with this step.
         """
@@ -433,14 +433,14 @@ class CutRun:
         return with_missing(update, self.state, self._offer, [self._reports[key] for key in self._consumed])
 
     def _shapes(self, rows: Iterable[TableProgress], changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
-        """What the ledger has to keep of these changes, where the source asks for it; ``rows`` are those of the step."""
+        """The shapes from these changes that the ledger must keep, if the source needs that. ``rows`` are those of the step."""
         return told_shapes(self.state.with_rows(rows), changes) if self._source.needs_shapes else ()
 
     def _position_at(self, tables: Collection[TableId]) -> str | None:
-        """The source's position with what these tables have read before a schema change; ``None`` when it is the one of before.
+        """The position in which the reads of these tables before a schema change count as read; ``None`` if it is unchanged.
 
-        Rows without an exact commit ts would count behind the change if they were read again: after the cut broke off, or because
-        the table stops behind the change.
+        Rows without an exact commit ts would count as after the change if they were read again: when the cut is aborted, or when
+        the table stops after the change.
         """
         read = {} if self.cut.precision.is_exact else {key: r for key, r in self._reports.items() if r.table_id in tables}
         read = {key: r for key, r in read.items() if r.pending_ts is None and key not in self._consumed}
@@ -479,12 +479,12 @@ class CutRun:
         self._take(report)
 
     def _is_one_transaction(self, splits: Collection[Split]) -> bool:
-        """Whether a task that reads these splits commits the cut."""
+        """Whether the task that reads these splits commits the whole cut."""
         is_whole = len(self.cut.rounds) == 1 and not self.cut.rounds[0].changes
         return is_whole and sum(split.size for split in splits) <= self._sink.capabilities.atomic_bytes
 
     def _position_before(self) -> str | None:
-        """The source's position for a cut of several steps, in which tables move before its end; ``None``: it stays."""
+        """The source's position for a cut of several steps, in which tables advance before its end; ``None``: it stays."""
         splits = [split for cut_round in self.cut.rounds for split in cut_round.splits]
         if not splits or self._sink.capabilities.atomic_cut or self._is_one_transaction(splits):
             return None
@@ -496,9 +496,9 @@ class CutRun:
         return self._end.commit(self._source.taking(self.state.position, self._offer, {split.key for split in splits}))
 
     def _go_on(self, cut_round: CutRound) -> Iterator[Split]:
-        """The splits of earlier rounds that have rows for this one too, or that were not read because their table was not there.
+        """The splits of earlier rounds that have rows for this round, too, or that were skipped because their table did not exist.
 
-        Of a table without key all from the first of them on are read again: there it counts which comes after which.
+        For a table without key, all splits from the first of them on are read again, because the order between them matters.
         """
         for table_id, segment in cut_round.segments.items():
             due = self._due.get(table_id, {}).values()
@@ -509,9 +509,9 @@ class CutRun:
             yield from (replace(split, begun=True) if split.key in self._reports else split for split in needed)
 
     def _left_of(self, split: Split) -> int | None:
-        """The commit ts (TSO) of the first row of a split that no round has had yet; ``None`` when there is none.
+        """The commit ts (TSO) of a split's first row that no round has had yet; ``None`` if there is none.
 
-        A split that was not read may begin before its table does: nothing tells where one begins that cannot be read.
+        A split that was not read may begin before its table. The beginning of an unreadable split is unknown.
         """
         report = self._reports.get(split.key)
         return split.begins if report is None else report.pending_ts
@@ -526,18 +526,18 @@ class CutRun:
         for problem in (*read_problems(report.splits).values(), *report.problems().values()):
             self.problems.setdefault(problem.table_id, problem)
         self._take_letters(report)
-        if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else that is written with the rows
+        if not self._sink.capabilities.atomic_cut and self._sink.table_marks is None:  # else it is written with the rows
             reached = (o.progress for o in report.outcomes if o.table_id not in self.problems)
             self.state = LedgerUpdate(tables=tuple(row for row in reached if row is not None)).applied_to(self.state)
         told = [*(s.notices for s in report.splits), *(o.notices for o in report.outcomes)]
-        # Whose the missing rows are is known when all of the cut has been done.
+        # To which tables the missing rows belong is known only at the end of the cut.
         self._tell(n for notices in told for n in notices if n.missing is None)
 
     def _tell(self, notices: Iterable[Notice]) -> None:
         self.notices.extend(dict.fromkeys(n for n in notices if n not in self.notices))
 
     def _take_letters(self, report: WriteReport) -> None:
-        """Takes up the dead letters. Raises TablesExcluded where a table has too many and its rows can be taken back."""
+        """Records the dead letters. Raises TablesExcluded if a table has too many and its rows can be rolled back."""
         too_many = self._letters.take(report, self.problems.keys())
         if too_many and self._sink.capabilities.atomic_cut:
             raise TablesExcluded(too_many, {})
@@ -546,7 +546,7 @@ class CutRun:
     # --- commit ---------------------------------------------------------------------------------------------------
 
     def _waiting_entries(self) -> tuple[JournalEntry, ...]:
-        """The schema changes that tables stopped before, for people to see and to decide about."""
+        """Entries of the schema changes before which tables stopped, for people to see and to decide about."""
         return tuple(
             begun_changes.waiting(self._entry(change), change)
             for identity, change in self._held_changes().items()
@@ -554,7 +554,7 @@ class CutRun:
         )
 
     def _held_changes(self) -> dict[str, SchemaChange]:
-        """The schema changes that tables stopped before, by identity."""
+        """The schema changes before which tables stopped, by identity."""
         held = {hold.change.identity: hold.change for hold in self.holds.values()}
         return held | {change.identity: change for change in self.cut.waiting}
 
@@ -573,9 +573,9 @@ class CutRun:
         reports = tuple(r for key, r in self._reports.items() if key not in self._consumed)
         position = self._source.advance(self.state.position, self._offer, reports, progress, checkpoints)
         if self._committed is not None and self._committed.after is not None:
-            # The task has written it already, but for what the source alone can seal.
+            # The task has already written it, except for the sealing, which only the source can do.
             self.state = replace(self.state, position=self._committed.after.after(reports, progress))
-        # Tables with a problem stay where they are, and make the same letters again when they are taken along.
+        # Tables with a problem stay where they are, and write the same letters again when they take part again.
         letters = self._letters.count(self.state.dead_letters, self.cut.tables - self.problems.keys())
         self.notices.extend(self._letters.told(self.problems.keys()))
         served = served_requests(settled)

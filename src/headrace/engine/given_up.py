@@ -1,4 +1,4 @@
-"""Rows that nobody wants any more: they were given up, or loaded another way. Pure."""
+"""Rows that are not needed any more: they were given up, or loaded in another way. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 
 FLOORS = (RequestKind.SKIP_ROWS, RequestKind.LOADED)
-"""The requests that stand until a cut has taken their table as far as they say: nobody wants its rows up to there."""
+"""Requests that stand until a cut has taken their table up to ``to``. Its rows up to there are not needed."""
 
 
 def given_up_to(state: LedgerState) -> dict[TableId, int]:
-    """Up to which commit ts (TSO) nobody wants a table's rows any more: they were given up, or loaded another way."""
+    """The commit ts (TSO) up to which a table's rows are not needed, because they were given up or loaded in another way."""
     floors: dict[TableId, int] = {}
     for request in state.requests.values():
         if request.kind in FLOORS and is_at_floor(state, request):
@@ -26,30 +26,30 @@ def given_up_to(state: LedgerState) -> dict[TableId, int]:
 
 
 def is_at_floor(state: LedgerState, request: TableRequest) -> bool:
-    """Whether the table has not gone back behind where its rows are given up from: more than those nobody gave up."""
+    """Whether the request still applies. It does not if the table went back before ``since``: only later rows were given up."""
     return request.kind is not RequestKind.SKIP_ROWS or state.table_checkpoint(request.table_id) >= request.since
 
 
 def given_up(request: TableRequest, until: int = MAX_TSO) -> str:
-    """What the ledger says of rows that were given up; ``until`` (TSO) is where their table ended."""
+    """The ledger's sentence about rows that were given up. ``until`` (TSO) is where their table ended."""
     return f"its rows from {request.since + 1} to {min(request.to, until)} were given up"
 
 
 def over_with_table(state: LedgerState, rows: Iterable[TableProgress]) -> tuple[TableRequest, ...]:
-    """The requests to give up rows, or that stand for loaded ones, that end with a table: the next one of its name has its own."""
+    """Requests to give up rows, or for loaded rows, that end with their table and do not apply to the name's next table."""
     gone = {row.table_id for row in rows if row.status.is_gone}
     return tuple(request for request in state.requests.values() if request.kind in FLOORS and request.table_id in gone)
 
 
 def told_given_up(requests: Iterable[TableRequest], until: int = MAX_TSO) -> Iterator[Notice]:
-    """What people are told of requests that are over; see :func:`given_up`."""
+    """The notices about completed requests; see :func:`given_up`."""
     for request in requests:
         if request.kind is RequestKind.SKIP_ROWS:
             yield Notice(f"{given_up(request, until)}, and are not in the target.", request.table_id)
 
 
 def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
-    """The requests that are over when the tables stand like this."""
+    """The requests that are completed when the tables have these rows."""
 
     def is_over(request: TableRequest) -> bool:
         own = state.tables.get(request.table_id)
@@ -61,7 +61,7 @@ def served_requests(state: LedgerState) -> tuple[TableRequest, ...]:
 
 
 def running_reason(state: LedgerState, own: TableProgress) -> str:
-    """What the ledger keeps saying of a table that goes on: that it lacks rows, or where they came from."""
+    """The reason that the ledger keeps for a running table: that it lacks rows, or where they came from."""
     for request in state.requests.values():
         if request.table_id == own.table_id and request.kind is RequestKind.SKIP_ROWS:
             return given_up(request)
@@ -69,11 +69,11 @@ def running_reason(state: LedgerState, own: TableProgress) -> str:
 
 
 def without_given_up(reports: Iterable[SplitReport]) -> Mapping[str, SplitReport]:
-    """The reports by split; damaged splits of which nobody wants a row any more have no problem.
+    """The reports by split, without the problems of damaged splits whose rows are all not needed any more.
 
-    Such a split has a later one of its stream that begins at or below what was given up: whatever lies behind the damage
-    belongs before that too, or is written again in the later one (a writer that went back repeats everything from there). Or it
-    lies in a version before a schema change that was given up, and nothing readable in it is newer than what was given up.
+    Either a later split of its stream begins at or below what was given up: whatever lies after the damage belongs before that,
+    too, or is written again in the later one (a writer that went back repeats everything from there). Or the split lies in a
+    version before a schema change that was given up, and nothing readable in it is newer than what was given up.
     """
     known = list(reports)
     return {report.split_key: _forgiven(report, known) for report in known}
@@ -85,7 +85,7 @@ def _forgiven(report: SplitReport, reports: list[SplitReport]) -> SplitReport:
     if not report.given_up or not damaged or (problem is not None and problem.transient):
         return report
     later = (o for o in reports if (o.table_id, o.stream) == (report.table_id, report.stream) and o.rank > report.rank)
-    is_ended = report.ended and report.span[1] <= report.given_up  # the window may end before that
+    is_ended = report.ended and report.span[1] <= report.given_up  # the window may end earlier
     is_past = is_ended or (report.stream and any(0 < other.span[0] <= report.given_up for other in later))
     if not report.kept and is_past:
         told = f"the damaged {place.noun} was given up: everything in it belongs before the rows that are still wanted."

@@ -1,7 +1,7 @@
-"""Whether a schema change can be read: its statement says what it does only beside the table's shape before it. Pure.
+"""Whether a schema change can be interpreted. Its statement is only meaningful together with the table's previous shape. Pure.
 
-Schema files are all that tells of shapes. One that was damaged or removed after its change was applied leaves a hole, and an
-ALTER TABLE behind it would be taken for something else: a renamed column for a new one, a dropped one for none at all.
+Only schema files carry shapes. If one was damaged or removed after its change was applied, it leaves a hole: a later ALTER TABLE
+would be misread, a renamed column as a new one, and a dropped one as no change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.model.table import TableId
 
 
 class History:
-    """What was done to each table, as the ledger knows it, beside what the source still tells of it."""
+    """What was done to each table according to the ledger, and what the source still has of it."""
 
     def __init__(self, state: LedgerState, changes: Iterable[SchemaChange]) -> None:
         self._state = state
@@ -28,7 +28,7 @@ class History:
 
     @cached_property
     def _told(self) -> Mapping[TableId, Sequence[Sequence[int]]]:
-        """The commit ts (TSO) of the changes that the source tells of each table, in order, by the sets of tables they touch."""
+        """The commit ts (TSO) of each table's changes that the source still has, in order, by the set of tables they touch."""
         of_set: dict[frozenset[TableId], list[int]] = defaultdict(list)
         for change in self._changes:
             of_set[change.changes].append(change.commit_ts)
@@ -43,9 +43,9 @@ class History:
 
     @cached_property
     def _done(self) -> Mapping[TableId, list[int]]:
-        """Those of the changes that the journal holds as settled, in order.
+        """The commit ts (TSO) of settled changes in the journal, in order.
 
-        What a person let pass unread is not among them, nor a shape that made no table, since that was loaded.
+        Left out are changes that a person let pass unread, and shapes that made no table, since that was loaded.
         """
         done: dict[TableId, set[int]] = defaultdict(set)
         for entry in self._state.journal.values():
@@ -56,9 +56,10 @@ class History:
         return {table_id: sorted(at) for table_id, at in done.items()}
 
     def hole(self, change: SchemaChange) -> Problem | None:
-        """Why nobody can tell what an ALTER TABLE changes: a change before it was applied, and no file tells of that any more.
+        """The problem if an ALTER TABLE cannot be interpreted, because the schema file of an applied earlier change is missing.
 
-        A schema file tells the whole shape, so the newest change before is enough, but for partitions, which statements build up.
+        A schema file has the whole shape, so the newest earlier change is enough, except for partitions, which build up over
+        statements.
         """
         if read_statement(change.statement, change.database).kind is not StatementKind.ALTER_TABLE:
             return None
@@ -70,7 +71,7 @@ class History:
         return None
 
     def hole_in_shape(self, table_id: TableId, below: int) -> Problem | None:
-        """Why the newest shape of a table below a commit ts (TSO) is not known: its schema file was applied, and is missing."""
+        """The problem if the newest shape of a table below a commit ts (TSO) is unknown: its applied schema file is missing."""
         at = self._untold(table_id, below, needs_all=False)
         if at is None:
             return None
@@ -78,7 +79,7 @@ class History:
         return Problem(table_id, message, hint="Put that schema file back.")
 
     def _untold(self, table_id: TableId, below: int, *, needs_all: bool) -> int | None:
-        """The commit ts (TSO) of a change of the table's present life that was applied and that no file tells of."""
+        """The commit ts (TSO) of an applied change of the present table for which there is no file any more."""
         own = self._state.tables.get(table_id)
         if own is None or own.status.is_gone or own.incarnation >= below:
             return None
@@ -89,13 +90,13 @@ class History:
             kept = (shape.version for shape in self._state.shapes_by_table.get(table_id, ()))
             needed = () if any(needed[-1] < version < below for version in kept) else needed[-1:]
         elif not needed and own.incarnation and own.is_made:
-            # The journal has forgotten it. What came since is told, or not.
+            # The journal has already dropped the change that created the table. A later change the source still has is enough.
             needed = () if any(_is_any_among(at, own.incarnation, below) for at in told) else (own.incarnation,)
         return next((ts for ts in needed if not any(_is_any_among(at, ts, ts + 1) for at in told)), None)
 
 
 def _is_any_among(ordered: Sequence[int], begin: int, end: int) -> bool:
-    """Whether one of them is ``begin <= number < end``."""
+    """Whether one of the numbers is in ``[begin, end)``."""
     place = bisect_left(ordered, begin)
     return place < len(ordered) and ordered[place] < end
 

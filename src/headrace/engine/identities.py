@@ -1,7 +1,7 @@
-"""Under which identity the journal has a schema change, and what was begun in a place where another change stands by now. Pure.
+"""The identity under which the journal has a schema change, and begun changes whose place another change has taken. Pure.
 
-An identity is of one statement and one shape (``SchemaChange.identity``). What is over stays over, though, whatever its shape looks
-like by then, and journals of older versions have identities of another form.
+An identity stands for one statement and one shape (``SchemaChange.identity``). But a completed change stays completed even if its
+shape has changed since, and the journals of older versions have identities of another form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.model.outcome import Problem, Remedy
 
 
 def as_journalled(offer: Offer, state: LedgerState) -> Offer:
-    """The offer with its schema changes under the identities that the journal has for them."""
+    """The offer, in which schema changes have the identities that the journal has for them."""
     if not state.journal:
         return offer
     changes = tuple(recognised(change, state) for change in offer.schema_changes)
@@ -25,7 +25,7 @@ def as_journalled(offer: Offer, state: LedgerState) -> Offer:
 
 
 def recognised(change: SchemaChange, state: LedgerState) -> SchemaChange:
-    """The change under the identity that the journal has for it."""
+    """The change with the identity that the journal has for it."""
     entries = state.journal_by_place.get(change.place, ())
     if not entries or change.known_as or any(entry.identity == change.identity for entry in entries):
         return change
@@ -34,13 +34,13 @@ def recognised(change: SchemaChange, state: LedgerState) -> SchemaChange:
 
 
 def _is_of(entry: JournalEntry, change: SchemaChange, state: LedgerState) -> bool:
-    """Whether an entry of the change's place is of the change, though its identity is another one.
+    """Whether an entry at the change's place belongs to the change, though its identity differs.
 
-    Of one that waits that has an identity of the old form, the statement was shown. Without a statement nothing was: such an entry
-    counts only for a decision that was made before there were others.
+    For a waiting entry with an identity of the old form, people have seen the statement. Without a statement they saw nothing: such
+    an entry counts only for a decision that was made before there were other forms.
     """
     if entry.digest == change.digest:
-        return True  # its place was written in the way of older versions
+        return True  # its place was written in the format of older versions
     is_former = entry.digest == change.former_digest
     if entry.state.is_settled:
         return is_former or entry.statement == change.statement
@@ -51,14 +51,14 @@ def _is_of(entry: JournalEntry, change: SchemaChange, state: LedgerState) -> boo
 
 
 def replaced_while_begun(state: LedgerState, changes: Iterable[SchemaChange]) -> Mapping[str, JournalEntry]:
-    """By their places the changes that were begun and that are not among ``changes`` any more."""
+    """Begun changes that are not among ``changes`` any more, by their places."""
     begun = [entry for entry in state.journal.values() if entry.state.may_have_run]
     told = {change.identity for change in changes} if begun else frozenset()
     return {entry.place: entry for entry in begun if entry.identity not in told}
 
 
 def asks_about_former(change: SchemaChange, entry: JournalEntry) -> Problem:
-    """Why a change stops its tables in whose place another one was begun."""
+    """The problem that stops the tables of a change in whose place another change was begun."""
     now, then = (" ".join(text.split()) or "a change of shape" for text in (change.statement, entry.statement))
     return Problem(
         change.table_id,

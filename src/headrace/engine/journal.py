@@ -1,7 +1,7 @@
-"""Which schema changes are over for good, and what the journal may therefore forget. Pure.
+"""Which schema changes are finished for good, and which entries the journal may therefore drop. Pure.
 
-A change is done when the journal says so. What the journal has forgotten is told by the rows of its tables, and only such
-entries are forgotten of which those rows tell enough: there is no bound by number that a long history could pass.
+A change is done if the journal says so. For dropped entries, the rows of their tables show it, and only entries for which those
+rows are sufficient are dropped. There is no limit by number, which a long history could exceed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from headrace.model.ledger import JournalEntry, JournalState, LedgerState, Table
 from headrace.model.table import TableId
 
 JOURNAL_KEPT = 200
-"""How many of the newest settled entries stay in the journal, for people."""
+"""How many of the newest settled entries stay in the journal, for display."""
 
 _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE, StatementKind.EMPTY})
-"""What may be the first that is heard of a table: an ALTER, or a shape alone, lets it come to be too."""
+"""Kinds of the first known change of a table: an ALTER, or a shape alone, may also begin it."""
 
 _MOVES_ROWS = (TruncateTableEvent, RenameTableEvent, ExchangePartitionEvent, DeletePartitionRowsEvent)
 
 
 def is_pending(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether the change is still to be applied: not settled, and not older than its tables' checkpoints (rule 2)."""
+    """Whether the change still has to be applied: it is not settled, and not older than its tables' checkpoints (rule 2)."""
     entry = state.journal.get(change.identity)
-    # A run that begins at `start` takes later changes only: a snapshot as of then has those up to it, and that one.
+    # A run that begins at `start` takes only later changes: a snapshot as of `start` includes the changes up to and at it.
     is_in_snapshot = change.unread is None and bool(change.statement) and change.commit_ts <= state.start
     if is_in_snapshot or (entry is not None and entry.state.is_settled):
         return False
@@ -56,9 +56,9 @@ def is_pending(state: LedgerState, change: SchemaChange) -> bool:
 
 
 def comes_late(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether a table has passed a change that was never applied: its schema file was not there then, or could not be read.
+    """Whether a table has passed a change that was never applied, because its schema file was missing or unreadable then.
 
-    The journal tells, for as far back as it is whole: what the tables of a cut have passed is in it.
+    The journal shows this, as far back as it is complete: it has everything that the tables of a cut have passed.
     """
     if not change.statement or change.unread is not None or change.commit_ts <= state.start:
         return False
@@ -68,8 +68,8 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
     is_drop = drops_databases(change)
     if not is_drop and state.reach_of(change.changes).latest <= change.commit_ts:
         return False
-    # Of a database that was dropped and made again the tables tell, whether they are those of then or later ones.
-    # One that waits for its own CREATE, which may wait for the DROP, has passed nothing.
+    # For a database that was dropped and created again, its tables show it, whether they are the former or later ones.
+    # A table that waits for its own CREATE, which may wait for the DROP, has passed nothing.
     with_database = tables_of_dropped(change, state.tables) if is_drop else frozenset()
     dropped = (t for t in with_database if state.tables[t].is_made or state.tables[t].status.is_gone)
     beyond = (t for t in dropped if state.table_checkpoint(t) > change.commit_ts)
@@ -80,7 +80,7 @@ def comes_late(state: LedgerState, change: SchemaChange) -> bool:
 
 
 def _has_passed(state: LedgerState, table_id: TableId, change: SchemaChange) -> bool:
-    """Whether what had a table's name at a change has passed that, under this name or until it gave the name away."""
+    """Whether the table that had this name at a change has passed the change, under this name or until it gave the name away."""
     own, commit_ts = state.tables.get(table_id), change.commit_ts
     if own is None or (own.incarnation == commit_ts and not own.is_made and not own.status.is_gone):
         return _has_namesake_since(state, table_id, commit_ts)
@@ -92,7 +92,7 @@ def _has_passed(state: LedgerState, table_id: TableId, change: SchemaChange) -> 
     first = takewhile(lambda entry: entry.commit_ts == later[0].commit_ts, later)
     if any(not _brings(entry, table_id, own.incarnation) for entry in first):
         return True
-    # All that stayed in a database went with its DROP, whatever else became of it: only what may have left it is missed.
+    # Every table that stayed in a database ended with its DROP. Only a table that may have left the database is missed.
     leaves = not all(t.lies_in(table_id.database) for t in change.changes)
     ends = (entry for entry in _settled_after(state, TableId(table_id.database), commit_ts) if _drops_database(entry))
     dropped = next(ends, None) if leaves and table_id.table else None
@@ -109,7 +109,7 @@ def _drops_database(entry: JournalEntry) -> bool:
 
 
 def _comes_to_former_name(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether a RENAME brings a table of the pipeline to a name that is over: what came by it was left out, and has had its end."""
+    """Whether a RENAME gives a table of the pipeline a name that is over: the name's former table was left out and has ended."""
     for event in change.events:
         if isinstance(event, RenameTableEvent):
             old, new = state.tables.get(event.table_id), state.tables.get(event.new_table_id)
@@ -120,9 +120,9 @@ def _comes_to_former_name(state: LedgerState, change: SchemaChange) -> bool:
 
 
 def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
-    """Whether a settled change let a table come to this name: then it tells nothing of who had the name before.
+    """Whether a settled change gave this name to a table: then it does not show which table had the name before.
 
-    ``born`` is the commit ts (TSO) by which the present one came, whatever the change looked like.
+    ``born`` is the commit ts (TSO) at which the present table got the name, whatever the form of the change.
     """
     place = f"{entry.commit_ts}/{table_id.key}"
     read = read_statement(entry.statement, table_id.database)
@@ -131,7 +131,7 @@ def _brings(entry: JournalEntry, table_id: TableId, born: int) -> bool:
 
 
 def sets_of(changes: Iterable[SchemaChange]) -> Collection[frozenset[TableId]]:
-    """What the changes change, each set once: many may hold all tables there are."""
+    """The sets of tables that the changes change, each set once, since many changes may share a set of all tables."""
     return {change.changes for change in changes}
 
 
@@ -140,32 +140,32 @@ def drops_databases(change: SchemaChange) -> bool:
 
 
 def tables_of_dropped(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
-    """The tables in a database that is dropped: it takes them with it."""
+    """The tables in a dropped database, which end with it."""
     dropped = [e.database for e in change.events if isinstance(e, DropDatabaseEvent)]
     return frozenset(t for t in tables for database in dropped if t.lies_in(database)) if dropped else frozenset()
 
 
 def concerns(change: SchemaChange, tables: Collection[TableId]) -> bool:
-    """Whether it touches one of these tables, or drops the database that one lies in."""
+    """Whether the change touches one of these tables, or drops the database of one."""
     return not change.touches.union(tables_of_dropped(change, tables)).isdisjoint(tables)
 
 
 def comes_back(state: LedgerState, changes: Iterable[SchemaChange]) -> bool:
-    """Whether one of the changes is of a table that is gone, its next CREATE, up to the checkpoint.
+    """Whether one of the changes is the next CREATE, up to the checkpoint, of a table that is gone.
 
-    Such a table had stopped when a cut got there, and came to its end since: nothing else would lead to another cut before the
-    watermark moves.
+    Such a table was stopped when a cut got there, and has ended since. Nothing else would cause another cut before the watermark
+    moves.
     """
     gone = {t for t, own in state.tables.items() if own.status.is_gone}
     return any(is_pending(state, c) for c in changes if c.commit_ts <= state.checkpoint and c.changes & gone)
 
 
 def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether what has the name now, in whatever case, came to be after a commit ts (TSO): nothing of that time concerns it."""
+    """Whether the table with this name now, in any case, began after a commit ts (TSO): earlier changes do not concern it."""
     own = state.tables.get(table_id)
     if (own is not None and own.incarnation > commit_ts) or _has_namesake_since(state, table_id, commit_ts):
         return True
-    # The end of a table that was created once more may have been missed: its row goes on then.
+    # The end of a table that was created again may have been missed; its row then continues.
     return any(
         at > commit_ts
         and place == f"{at}/{table_id.key}"
@@ -175,22 +175,22 @@ def is_born_later(state: LedgerState, table_id: TableId, commit_ts: int) -> bool
 
 
 def _has_namesake_since(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether a table whose name is the same but for its case came to be after a commit ts (TSO)."""
+    """Whether a table whose name differs only in case began after a commit ts (TSO)."""
     return any(row.table_id != table_id and row.has_been for row in state.born_as(table_id, commit_ts))
 
 
 def of_former_lives(state: LedgerState, change: SchemaChange) -> list[TableId]:
-    """The tables of a late change that are gone since, or whose names others have by now: it would hit those, or nothing."""
+    """Tables of a late change that are gone or whose names belong to others now: the change would hit those, or nothing."""
     ts = change.commit_ts
     ended = {t for t, own in state.tables.items() if own.status.is_gone and own.checkpoint > ts}
     return [t for t in change.changes if t in ended or is_born_later(state, t, ts)]
 
 
 def _covers(state: LedgerState, entry: JournalEntry, change: SchemaChange) -> bool:
-    """Whether a settled entry of the change's own place leaves nothing to be done for it.
+    """Whether a settled entry at the change's own place means that the change needs no more work.
 
     An entry with a statement does: it is the change in another spelling, or a person's decision while its file could not be read.
-    A mere shape knows nothing of other tables, and nothing of rows that were there before.
+    An entry of a mere shape says nothing about other tables, or about rows that existed before.
     """
     if entry.statement:
         return True
@@ -202,9 +202,9 @@ def _covers(state: LedgerState, entry: JournalEntry, change: SchemaChange) -> bo
 
 
 def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
-    """Of a change that cannot be read now: whether it may be one that was not applied when it could."""
+    """For a change that cannot be read now: whether it may not have been applied while it could be read."""
     if change.is_nobodys:
-        return True  # whoever the rows are of, they are not applied
+        return True  # whichever table the rows belong to, they are not applied
     if (change.commit_ts, change.place) in state.settled:
         return False
     if not change.changes:
@@ -213,7 +213,7 @@ def _may_be_pending_unread(state: LedgerState, change: SchemaChange) -> bool:
 
 
 def has_run(entry: JournalEntry, change: SchemaChange) -> bool:
-    """Whether the source's own statement ran, by its settled entry: it was not skipped, and nothing else ran in its place."""
+    """Whether the source's own statement ran, according to its settled entry: it was neither skipped nor replaced."""
     return entry.state is JournalState.DONE and entry.statement == change.statement
 
 
@@ -228,10 +228,10 @@ def reached(state: LedgerState, table_id: TableId) -> int:
 
 
 def is_over(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> bool:
-    """Whether the rows of its tables alone say that a change is done.
+    """Whether the rows of its tables alone show that a change is done.
 
-    At the pipeline's checkpoint and above only the journal tells, and so it does for a table that stands exactly at the change.
-    One that the change ended (DROP, RENAME) stands there for ever: no later cut may end it once more.
+    At the pipeline's checkpoint and above, only the journal shows it. The same holds for a table that is exactly at the change,
+    except for one that the change ended (DROP, RENAME): it stays there forever, and no later cut may end it again.
     """
     if commit_ts >= state.checkpoint or any(_waits_before(state, t, commit_ts) for t in tables):
         return False
@@ -246,7 +246,7 @@ def unfollowed(state: LedgerState) -> frozenset[TableId]:
 
 
 def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
-    """Whether the change alters or renames some of these tables, and no others; it neither makes nor drops any."""
+    """Whether the change alters or renames some of these tables and no others, and neither creates nor drops any."""
     renamed: set[TableId] = set()
     for event in change.events:
         if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent | CreateTableEvent | DropTableEvent):
@@ -260,9 +260,9 @@ def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
 
 
 def forgettable(state: LedgerState) -> tuple[str, ...]:
-    """The identities of settled entries that nothing needs: not among the newest, and over by the rows of their tables.
+    """The identities of settled entries that are not needed: not among the newest, and done according to their tables' rows.
 
-    The last change of each table stays: it tells when the schema file that has the table's shape is missing.
+    The last change of each table stays, to detect that the schema file with the table's shape is missing.
     """
     settled = [entry for entry in state.journal.values() if entry.state.is_settled]
     surplus = nsmallest(len(settled) - JOURNAL_KEPT, settled, key=lambda entry: entry.commit_ts)
@@ -276,9 +276,9 @@ def forgettable(state: LedgerState) -> tuple[str, ...]:
 
 
 def journalled_together(changes: Sequence[SchemaChange], edited: Collection[str]) -> Iterator[Sequence[SchemaChange]]:
-    """Changes of one level in order, each by itself but for tables that are created one after another by the source's statements.
+    """Groups the changes of one level in order: one change each, except for consecutive CREATE TABLEs of the source.
 
-    They touch no object in common, and the catalogue tells of each whether it is there, so two ledger updates serve a
+    These touch no object in common, and the catalogue shows for each whether it ran. So two ledger updates are enough for a
     thousand of them.
     """
     for creates, group in groupby(changes, key=lambda change: _only_creates(change) and change.identity not in edited):
@@ -293,7 +293,7 @@ def _only_creates(change: SchemaChange) -> bool:
 
 
 def is_first_sight(state: LedgerState, table_id: TableId) -> bool:
-    """Whether the source has told of no earlier table of this name: what the target has may be as of the start."""
+    """Whether the source has shown no earlier table of this name, so that a table in the target may be as of the start."""
     own = state.tables.get(table_id)
     return own is None or not (own.status.is_gone or own.again)
 
@@ -305,7 +305,7 @@ def was_let_in(state: LedgerState, table_id: TableId) -> bool:
 
 
 def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[JournalEntry]:
-    """The skipped change that began the table which has the name now: its CREATE, or the first that was heard of it."""
+    """The skipped change that began the table with this name: its CREATE, or its first known change."""
     own = state.tables.get(table_id)
     if own is None or own.status.is_gone:
         return
@@ -317,8 +317,11 @@ def _skipped_beginnings(state: LedgerState, table_id: TableId) -> Iterator[Journ
 
 
 def _waits_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether what had a table's name at a commit ts (TSO) still waits before that: then what took another name of the change, and
-    passed, came later. A change that was done leaves no such table behind, whatever becomes of their names."""
+    """Whether the table with this name at a commit ts (TSO) still waits before it.
+
+    Then a table that took another name of the change and passed it came later. A change that was done leaves no such table,
+    whatever happens to the names.
+    """
     own = state.tables.get(table_id)
     if own is None or own.incarnation > commit_ts or not (own.status.is_stopped or own.status is TableStatus.CATCHING_UP):
         return False
@@ -327,5 +330,5 @@ def _waits_before(state: LedgerState, table_id: TableId, commit_ts: int) -> bool
 
 
 def _had_their_names(state: LedgerState, commit_ts: int, tables: Collection[TableId]) -> list[TableId]:
-    """The tables that bore their names at a commit ts (TSO): what took a name later tells nothing of who had it then."""
+    """The tables that had their names at a commit ts (TSO). A table that got its name later says nothing about the former one."""
     return [t for t in tables if t in state.tables and state.tables[t].incarnation <= commit_ts]

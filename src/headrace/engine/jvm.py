@@ -1,6 +1,6 @@
-"""The JVM that PySpark has started: whether it lives, and how to go on without it.
+"""The JVM that PySpark has started: whether it is alive, and how to continue without it.
 
-PySpark keeps a gateway to it for the whole process and has no way to start another one, so a few of its own names are used here.
+PySpark keeps one gateway for the whole process and cannot start another one, so this module uses some of its private names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAUNCH_HINT = "Its output shows why; set its memory and options with --spark spa
 def launch(settings: Mapping[str, str], inherited: Collection[int], stderr: int) -> None:
     """Starts the JVM with these settings on its command line, unless there is one.
 
-    It inherits the open files ``inherited``, and ``stderr`` is the one that it writes its standard error to.
+    It inherits the open files ``inherited``, and writes its standard error to ``stderr``.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -36,7 +36,7 @@ def launch(settings: Mapping[str, str], inherited: Collection[int], stderr: int)
 
 
 def has_died(wait: float = 0.0) -> bool:
-    """Whether the JVM is gone. ``wait``: seconds in which it may still end; its sockets close before it does."""
+    """Whether the JVM has ended. Waits up to ``wait`` seconds for its end, because its sockets close earlier."""
     process = _process()
     if process is None:
         return False
@@ -55,7 +55,7 @@ def kill() -> None:
 
 
 def has_answered(error: Exception) -> bool:
-    """Whether an error is one that the JVM told of, and not one of reaching it."""
+    """Whether the JVM itself reported the error, as opposed to an error in reaching the JVM."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -63,7 +63,7 @@ def has_answered(error: Exception) -> bool:
 
 
 def was_not_launched(error: Exception) -> bool:
-    """Whether PySpark says that the JVM ended before it could be reached."""
+    """Whether PySpark reports that the JVM ended before it could be reached."""
     from pyspark.errors import PySparkRuntimeError
 
     return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
@@ -76,23 +76,23 @@ def obituary() -> str:
 
 
 def die_quietly(session: SparkSession) -> None:
-    """Keeps stack traces off the terminal when the JVM dies: Py4J logs some, and PySpark's server for accumulators prints one."""
+    """Keeps stack traces off the terminal when the JVM dies: Py4J logs some, and PySpark's accumulator server prints one."""
     logging.getLogger().addFilter(_not_of_py4j)
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.module != "java_gateway"  # it logs under no name; what it raises is told all the same
+    return record.module != "java_gateway"  # it logs without a logger name; its exceptions are reported anyway
 
 
 def forget() -> None:
-    """Lets PySpark start another JVM when it is next asked for a session."""
+    """Lets PySpark start another JVM for the next session."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession, SQLContext
 
     context = SparkContext._active_spark_context
     if context is not None:
-        context._jsc = None  # it cannot be asked to stop any more
+        context._jsc = None  # it cannot be stopped any more
         context.stop()
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
@@ -100,7 +100,7 @@ def forget() -> None:
 
 
 def _process() -> Any:
-    """The process, a ``subprocess.Popen``; ``None`` where PySpark has not started one."""
+    """The process, a ``subprocess.Popen``; ``None`` if PySpark has not started one."""
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)

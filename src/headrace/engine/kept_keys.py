@@ -1,8 +1,8 @@
-"""Unique keys that the target would keep as they are when a schema change is skipped, though the source drops or changes them.
+"""Unique keys that stay in the target when a schema change is skipped, though the source drops or changes them.
 
-The source then has rows side by side that the target holds for one: each would push out the one before it, without a word. So
-neither a policy nor a person skips such a change while the key is there. Another type or collation of a column of the key does
-the same: ``1`` and ``01`` are two texts, and one number. Who runs something else in its place, or loads the table anew, is told.
+The source may then hold two rows that are equal in the target's key: each would silently replace the other. So neither a policy nor
+a person can skip such a change as long as the key exists. A change of a key column's type or collation has the same effect: ``1``
+and ``01`` are two texts, but one number. A person who runs another statement instead, or loads the table again, gets a notice.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headrace.sinks.metadata_applier import MetadataApplier
 
 
 def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Problem | None:
-    """Why a change cannot be skipped yet; ``None`` if it can. Raises TransientError.
+    """The problem if a change cannot be skipped yet; ``None`` if it can. Raises TransientError.
 
-    A change that was found late may be one of a table that is gone since. What has its name now may well have the key.
+    A change that was found late may belong to a table that is gone. The table that has its name now may legitimately have the key.
     """
     key = _kept(change, state, applier)
     if not key:
@@ -28,7 +28,7 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
         f"its schema change cannot be skipped: {statement}. The source drops or changes the unique key {key}. The target would "
         "keep it, and later rows could replace each other."
     )
-    # What a person said of the change counts before the policy.
+    # A person's decision about the change takes precedence over the policy.
     policy = "" if change.identity in state.decisions else ", or take its kind out of --schema-changes"
     hint = (
         f"Let it run (headrace ddl approve {in_quotes(change.identity)}{policy}), or drop the key in the target by hand and then "
@@ -38,7 +38,7 @@ def kept_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataA
 
 
 def left_unique_key(change: SchemaChange, state: LedgerState, applier: MetadataApplier) -> Notice | None:
-    """What to say when a change did not run as it is, by a person's word, and the key is there. Raises TransientError."""
+    """The notice if the key is still there after a person decided not to run the change as it is. Raises TransientError."""
     key = _kept(change, state, applier)
     if not key:
         return None

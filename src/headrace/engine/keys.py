@@ -1,7 +1,7 @@
-"""Keys that a definition declares: the handle of tables that have no primary key but columns that identify a row all the same.
+"""Keys declared in a definition, for tables without a primary key whose rows are identified by some columns.
 
-TiCDC takes a unique key over NOT NULL columns for the handle of such a table, and says nothing of it in its files. A declared key
-takes the place of the handle key in everything that a source offers, so it works for every source and sink. Pure.
+TiCDC uses a unique key over NOT NULL columns as the handle of such a table, but does not record it in its files. A declared key
+replaces the handle key in everything that a source offers, so it works for every source and sink. Pure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HOW_TO_WRITE = "Write it as shop.orders=order_no,line; names with other signs g
 
 @dataclass(frozen=True)
 class DeclaredKeys:
-    """The columns that identify a row, by table. Names of tables and columns compare without case, as in TiDB."""
+    """The columns that identify a row, by table. Names of tables and columns are compared without case, as in TiDB."""
 
     by_table: Mapping[TableId, Key] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class DeclaredKeys:
 
     @classmethod
     def parse_texts(cls, texts: Iterable[str]) -> DeclaredKeys:
-        """From ``shop.orders=order_no,line``, one text a table. Raises DefinitionError."""
+        """From ``shop.orders=order_no,line``, one text for each table. Raises DefinitionError."""
         found: dict[str, list[str]] = {}
         for text in texts:
             table, columns = _parts(text)
@@ -75,11 +75,11 @@ class DeclaredKeys:
         return cls.parse(found)
 
     def over(self, others: DeclaredKeys) -> DeclaredKeys:
-        """These, and those of the others for tables that have none here."""
+        """These keys, and the others' keys for tables without one here."""
         return DeclaredKeys({**{t: key for t, key in others.by_table.items() if not self.of(t)}, **self.by_table})
 
     def of(self, table_id: TableId) -> Key:
-        """The key declared for the table; empty when there is none."""
+        """The key declared for the table; empty if there is none."""
         wanted = _folded(table_id)
         return next((key for declared, key in self.by_table.items() if _folded(declared) == wanted), ())
 
@@ -95,7 +95,7 @@ class DeclaredKeys:
 
 
 def fingerprint_of(filter_text: str, keys: DeclaredKeys) -> str:
-    """What the ledger keeps of a definition, to notice that it changed: the table filter, and on a second line the keys."""
+    """The part of a definition that the ledger keeps to detect changes: the table filter and, on a second line, the keys."""
     if not keys:
         return filter_text
     named = {json.dumps([t.database, t.table], ensure_ascii=False): list(key) for t, key in sorted(keys.by_table.items())}
@@ -110,7 +110,7 @@ def read_fingerprint(text: str) -> tuple[str, DeclaredKeys]:
 
 
 def changed_definition(known: LedgerState, filter_text: str, keys: DeclaredKeys) -> tuple[Notice, ...]:
-    """What is to be said of a definition unlike the last run's. Raises DefinitionError for one that cannot follow that one."""
+    """The notices about a changed definition. Raises DefinitionError if the pipeline cannot continue with it."""
     former_filter, former_keys = read_fingerprint(known.fingerprint)
     notices = []
     if former_filter != filter_text:
@@ -140,8 +140,8 @@ def changed_definition(known: LedgerState, filter_text: str, keys: DeclaredKeys)
 def with_declared_keys(offer: Offer, keys: DeclaredKeys) -> Offer:
     """The offer with the declared keys as handle keys of its shapes, and a problem for each table that cannot have its key.
 
-    A key follows renames of its table and columns. A version of the table without the key's columns has none, and one with a
-    primary key keeps that: the key counts from the schema change on that makes it one.
+    A key follows renames of its table and columns. A version of the table without the key's columns has none. A version with a
+    primary key keeps that: the declared key applies from the schema change on that makes it the handle.
     """
     if not keys or not (offer.schema_changes or offer.splits):
         return offer
@@ -159,7 +159,7 @@ def with_declared_keys(offer: Offer, keys: DeclaredKeys) -> Offer:
 
 
 class _History:
-    """Goes through the schema changes in their order and keeps each table's key, version by version."""
+    """Processes the schema changes in order and keeps each table's key, version by version."""
 
     def __init__(self, keys: DeclaredKeys) -> None:
         self._keys = keys
@@ -183,7 +183,7 @@ class _History:
         return replace(change, schema=schema, events=tuple(_shaped(event, schema) for event in change.events))
 
     def at(self, table_id: TableId, version: int, schema: TableSchema) -> TableSchema:
-        """The shape of a split with the key that its table has in that version."""
+        """The shape of a split, with the key that its table has in that version."""
         versions = self._versions.get(table_id)
         if versions is None:
             return self._keyed(table_id, schema)
@@ -245,7 +245,7 @@ def _shaped(event: SchemaChangeEvent, schema: TableSchema) -> SchemaChangeEvent:
 
 
 def _usable(key: Key, schema: TableSchema) -> Key:
-    """The key in the shape's own spelling; empty when it is none there, or when the shape has a primary key."""
+    """The key in the shape's spelling; empty if the shape lacks its columns or has a primary key."""
     if any(column.primary_key for column in schema.columns) or not all(schema.has_column(name) for name in key):
         return ()
     columns = [schema.column(name) for name in key]
@@ -255,7 +255,7 @@ def _usable(key: Key, schema: TableSchema) -> Key:
 
 
 def _why_not(table_id: TableId, key: Key, schema: TableSchema, *, had_key: bool) -> Problem | None:
-    """What is wrong with the key declared for a table of this shape; nothing when a primary key took its place."""
+    """The problem with the key declared for a table of this shape; none if a primary key has replaced it."""
     primary = [column.name for column in schema.columns if column.primary_key]
     if primary:
         message = f"a key is declared for it, but it has a primary key ({', '.join(primary)})."

@@ -1,7 +1,8 @@
-"""What the JVM of Spark is started with: which settings may be on its command line, and where its temporary files lie.
+"""How Spark's JVM is started: which settings may be on its command line, and where its temporary files are.
 
-Every user of the machine can read a command line (``ps``), so only settings that are needed there are put on it, by name, and none
-that holds a secret. All others reach the JVM through its socket. The environment of a process is for its user alone.
+Every user of the machine can read a command line (``ps``). So only settings that are needed there are on it, listed by name, and
+none that holds a secret. All other settings reach the JVM through its socket. The environment of a process is visible only to its
+user.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from headrace.scratch import Scratch
 SECRET_SETTING = re.compile(
     r"(?i)secret|passw(or)?d|passphrase|token|credential|(access|account|private|api)[._-]?key|azure[.]sas|[.]sas[.]|signature"
 )
-"""Names of settings that hold a secret, beyond all doubt."""
+"""Names of settings that certainly hold a secret."""
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-"""Headrace's own options stand in front of what a person says there; those in ``extraJavaOptions`` come last, and count."""
+"""Headrace's own options come before the user's in this setting. Those in ``extraJavaOptions`` come last and take precedence."""
 _LAUNCH_SETTINGS = frozenset(
     {
         "spark.master",
@@ -47,30 +48,30 @@ _LAUNCH_SETTINGS = frozenset(
         "spark.kerberos.principal",
     }
 )
-"""What ``spark-submit`` has to know before there is a socket. Nothing else may be on the command line."""
+"""Settings that ``spark-submit`` needs before there is a socket. Nothing else may be on the command line."""
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", DEFAULT_JAVA_OPTIONS, "spark.executor.extraJavaOptions")
 _PROPERTY = re.compile(r"-D([^=]+)=")
 _OPTION = re.compile(r"""(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _SECRET_NAME = rf"(?:{SECRET_SETTING.pattern.removeprefix('(?i)')}|pwd|(?<![a-z])(?:pass|sig)(?![a-z])|(?-i:Pass|Sig)(?![a-z]))"
 _ASSIGNED = re.compile(rf"(?i){_SECRET_NAME}[\w.\-]*=")
-"""A name of a secret, and the value after it, anywhere in an option: also in a URL, or in an option within an option."""
+"""A secret's name with the value after it, anywhere in an option, also in a URL or in a nested option."""
 _SECRET_URL = re.compile(
-    r"(?i)(?<!\babfs:)(?<!\babfss:)(?<!\bwasb:)(?<!\bwasbs:)//[^/\s?#]+@"  # who signs in; Azure's containers stand there too
+    r"(?i)(?<!\babfs:)(?<!\babfss:)(?<!\bwasb:)(?<!\bwasbs:)//[^/\s?#]+@"  # user information, or an Azure container name
     r"|://[^/\s@]*:(?!\d+(?:/|$))[^\s@]*@"  # a password with a slash
     r"|:thin:[^/\s]+/[^@\s]*@"  # Oracle's user/password
-    rf"|[?&;][\w.\-]*(?:{_SECRET_NAME}[\w.\-]*|(?<![a-z])key|auth)="  # what signs a URL that anybody may use
+    rf"|[?&;][\w.\-]*(?:{_SECRET_NAME}[\w.\-]*|(?<![a-z])key|auth)="  # the signature of a URL that grants access to anyone
 )
 SECRET = re.compile(rf"(?i){_SECRET_NAME}|{_SECRET_URL.pattern.removeprefix('(?i)')}")
-"""What tells in a setting's name, or its value, that no output shows the value. Java reads the pattern alike."""
+"""Found in the name or the value of a setting, it marks the value as secret. Java interprets the pattern in the same way."""
 SECRET_PART = re.compile(rf"(?i)(?:{_SECRET_URL.pattern.removeprefix('(?i)')})[^\s&\"']*")
-"""What no output shows of a longer text: of a URL all from who signs in on, and the value that signs it. For Java, too."""
+"""The secret parts of a longer text: a URL from its user information on, and the value of its signature. Also used by Java."""
 _SOCKET_FOLDER_BYTES = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
-"""A path of a socket has at most 107 bytes (103 on macOS); these are PySpark's names in it."""
+"""The path of a socket may have up to 107 bytes (103 on macOS), including the name that PySpark gives it."""
 _LOCAL = re.compile(r"local(\[.*\])?")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether no output shows the value of a setting."""
+    """Whether the value of a setting must not appear in any output."""
     return SECRET.search(name) is not None or _SECRET_URL.search(value) is not None
 
 
@@ -80,16 +81,16 @@ def is_local(master: str) -> bool:
 
 
 def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the JVM is launched with, on its command line.
+    """The settings with which the JVM is launched, on its command line.
 
-    Raises DefinitionError where one holds a secret.
+    Raises DefinitionError if one of them holds a secret.
     """
     require_no_secrets(settings)
     return {name: value for name, value in settings.items() if name in _LAUNCH_SETTINGS}
 
 
 def require_no_secrets(settings: Mapping[str, str]) -> None:
-    """Raises DefinitionError for a secret in a setting that has to be on a command line; the message does not repeat it."""
+    """Raises DefinitionError for a secret in a setting that must be on a command line. The message does not repeat it."""
     for name in _JAVA_OPTIONS:
         for option in _OPTION.findall(settings.get(name, "")):
             secret = _secret_in(re.sub(r"[\"'\\]", "", option))
@@ -108,7 +109,7 @@ def require_no_secrets(settings: Mapping[str, str]) -> None:
 
 
 def _secret_in(option: str) -> str:
-    """The name of what holds a secret in an option of Java's; empty where nothing does. ``@`` begins the name of a file."""
+    """The name of a secret in a Java option; empty if there is none. ``@`` begins the name of an argument file."""
     if option.startswith("@"):
         return ""
     if found := _PROPERTY.match(option):
@@ -119,7 +120,7 @@ def _secret_in(option: str) -> str:
 
 
 def java_option(text: str) -> str:
-    """An option of Java's as Spark's launcher splits them: one with white space is quoted."""
+    """A Java option, quoted if it has white space, because Spark's launcher splits options there."""
     if not re.search(r"[\s\"'\\]", text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -128,7 +129,7 @@ def java_option(text: str) -> str:
 
 @dataclass(frozen=True)
 class SparkFolders:
-    """Folders that only this user can read: ``temporary`` is the JVM's own, ``local`` those of blocks and shuffle files."""
+    """Folders that only this user can read: ``temporary`` is the JVM's own, ``local`` are those of blocks and shuffle files."""
 
     temporary: Scratch
     local: tuple[Scratch, ...]
@@ -136,11 +137,11 @@ class SparkFolders:
 
     @property
     def locks(self) -> tuple[int, ...]:
-        """The JVM inherits them, so that a folder counts as used for as long as it lives, also where this process was killed."""
+        """Locks that the JVM inherits. A folder thus counts as used as long as the JVM lives, even if this process was killed."""
         return tuple(scratch.lock for scratch in {self.temporary, *self.local})
 
     def settings(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """The settings, with everything that Spark would make elsewhere put into these folders; what a user says of it counts."""
+        """The settings, with everything that Spark would create elsewhere put into these folders. The user's settings prevail."""
         temporary = str(self.temporary.path)
         options = (f"-Djava.io.tmpdir={temporary}", f"-Dderby.system.home={temporary}")
         defaults = " ".join([*map(java_option, options), settings.get(DEFAULT_JAVA_OPTIONS, "")])
@@ -150,7 +151,7 @@ class SparkFolders:
             DEFAULT_JAVA_OPTIONS: defaults.strip(),
         }
         if self.local and "spark.python.unix.domain.socket.enabled" not in settings:
-            # Others can be the first to connect to a port, and fill the memory of who listens there. These sockets are private.
+            # Other users can connect to a port first and fill the memory of the listening process. These sockets are private.
             placed["spark.python.unix.domain.socket.enabled"] = str(len(temporary.encode()) <= _SOCKET_FOLDER_BYTES).lower()
             placed.setdefault("spark.python.unix.domain.socket.dir", temporary)
         if self.local:
@@ -158,9 +159,10 @@ class SparkFolders:
         return placed
 
     def remove(self) -> None:
-        """Removes them when the process ends.
+        """Removes the folders when the process ends.
 
-        A JVM that is still starting would make them again, with other modes: then they are left to the next run.
+        A JVM that is still starting would create them again, with other modes. In that case they are left for the next run to
+        remove.
         """
         if not self._launches.is_set():
             for scratch in (self.temporary, *self.local):
@@ -168,7 +170,10 @@ class SparkFolders:
 
     @contextmanager
     def launching(self) -> Iterator[None]:
-        """While a JVM is launched: it tells PySpark port and secret in a temporary file, and has to heed ``spark.local.dir``."""
+        """Wraps the launch of a JVM. PySpark gets port and secret in a file in the temporary folder.
+
+        Locally, ``SPARK_LOCAL_DIRS`` is removed meanwhile, so that the JVM uses ``spark.local.dir``.
+        """
         former, tempfile.tempdir = tempfile.tempdir, str(self.temporary.path)
         said = os.environ.pop("SPARK_LOCAL_DIRS", None) if self.local else None
         self._launches.set()
@@ -185,10 +190,10 @@ _made: dict[tuple[str, ...], SparkFolders] = {}
 
 
 def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
-    """The folders of this process's JVM, made when they are first needed and removed when the process ends.
+    """The folders of this process's JVM, created when they are first needed and removed when the process ends.
 
-    They lie in the folders that ``SPARK_LOCAL_DIRS`` or ``spark.local.dir`` names, else in the temporary folder. Where Spark runs
-    on other machines too, ``spark.local.dir`` is theirs, and is left alone. Raises JobFailedError.
+    They are in the folders that ``SPARK_LOCAL_DIRS`` or ``spark.local.dir`` names, otherwise in the temporary folder. If Spark also
+    runs on other machines, ``spark.local.dir`` applies to those and is not changed. Raises JobFailedError.
     """
     parents: tuple[str, ...] = ()
     if is_local(settings["spark.master"]):
@@ -208,5 +213,5 @@ def spark_folders(settings: Mapping[str, str]) -> SparkFolders:
 
 
 def _remove(folders: SparkFolders, maker: int) -> None:
-    if os.getpid() == maker:  # not in a process that was forked
+    if os.getpid() == maker:  # not in a forked process
         folders.remove()

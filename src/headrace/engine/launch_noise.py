@@ -1,8 +1,8 @@
-"""Keeps what Spark's processes print at their start and at their end off the terminal; whatever else they say passes through.
+"""Filters the output that Spark's processes print at their start and end, and passes everything else to the terminal.
 
-The JVM has its standard error for its whole life, and so have the workers that it starts. So the pipe that it is given here stays,
-drained by a thread. The standard error of this process is left alone: what is printed while the JVM starts, perhaps as the last
-thing before the process ends, must not wait for that thread.
+The JVM keeps its standard error for its whole life, and passes it on to its workers. So the pipe that it gets here stays open, and
+a thread drains it. This process's own standard error is not touched: its output while the JVM starts may be its last, and must not
+depend on that thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NOISE = (
 _TRACE = b"Traceback (most recent call last):"
 _OF_A_TRACE = (b" ", b"During handling of", b"The above exception", b"\n")
 _LOST = (b"BrokenPipeError", b"ConnectionResetError", b"ConnectionRefusedError", b"EOFError", b"OSError")
-"""How the trace of a process ends whose connection is gone."""
+"""The last line of a stack trace from a process that lost its connection begins like this."""
 
 
 @contextmanager
 def without_launch_noise() -> Iterator[int]:
-    """The file descriptor that processes started inside have to get as standard error; what they write goes through a filter."""
+    """Yields the file descriptor to use as standard error for processes that are started inside. Their output is filtered."""
     _ending.clear()
     reader, writer = os.pipe()
     threading.Thread(target=_drain, args=(reader, os.dup(2)), name="headrace-stderr", daemon=True).start()
@@ -48,7 +48,7 @@ _ending = threading.Event()
 
 
 def expect_end() -> None:
-    """From now on the session ends: a worker whose connection to the JVM goes has nothing to tell by its stack trace."""
+    """The session is about to end: from now on, stack traces of workers that lose their connection to the JVM are dropped."""
     _ending.set()
 
 

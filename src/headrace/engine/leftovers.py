@@ -1,7 +1,7 @@
-"""What a schema change that never ran here left in the target, in the way of one that brings the same name back.
+"""What a schema change that never ran here left in the target, where it conflicts with a change that brings the same name back.
 
-A DROP that was skipped, or that the changefeed kept to itself, leaves the rows of a table or the values of a column. The source
-begins with none when it creates the table, or adds the column, again.
+A DROP that was skipped, or not written by the changefeed, leaves the rows of a table or the values of a column. The source starts
+without any when it creates the table, or adds the column, again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ Describe = Callable[[TableId], TableDescription | None]
 
 
 def leftovers(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
-    """Why a change that was not begun yet may not run: the target holds what it is to bring, with rows or values of before."""
+    """The problem if a change must not run because the target already has its table or column, with earlier rows or values.
+
+    Only for changes that were not begun.
+    """
     return _rows_of_before(change, state, describe) or _values_of_before(change, describe)
 
 
 def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
-    """Why a CREATE may not be skipped by a policy: the rows in the target are those of a former table, or of before a reset."""
+    """The problem if a policy must not skip a CREATE: the target's rows are those of a former table, or from before a reset."""
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
         present = describe(table_id) if _is_gone(state, table_id) else None
         if present is not None and present.has_rows:
@@ -46,9 +49,9 @@ def rows_under_skip(change: SchemaChange, state: LedgerState, describe: Describe
 
 
 def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe) -> Problem | None:
-    """Of a table that the pipeline had, or that has no key: the rows that the source brings would be added to those.
+    """For a table that the pipeline had, or one without key: the source's rows would be added to the existing ones.
 
-    What else it never had the target judges, and a shape alone says that a table begins only where it is gone.
+    For other tables, the target decides. A mere shape shows the beginning of a table only if the former table is gone.
     """
     begins = read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
     for table_id in (event.table_id for event in change.events if isinstance(event, CreateTableEvent)):
@@ -74,11 +77,11 @@ def _rows_of_before(change: SchemaChange, state: LedgerState, describe: Describe
 
 
 def _had(state: LedgerState, table_id: TableId, commit_ts: int) -> bool:
-    """Whether the pipeline has or had a table of that name, in whatever case."""
+    """Whether the pipeline has or had a table of that name, in any case."""
     name = table_id.folded
     if any(row.is_made or row.status.is_gone or row.again for row in state.by_folded_name.get(name, ())):
         return True
-    # A row by an older Headrace, of a table that stopped before its CREATE, looks as if none ever was there.
+    # In the row that an older Headrace wrote for a table that stopped before its CREATE, no former table shows.
     earlier = (entry for (at, _), entries in state.settled.items() if at < commit_ts for entry in entries)
     return any(t.folded == name for entry in earlier for t in entry.tables)
 

@@ -1,11 +1,11 @@
-"""Replaying dead letters: a cut of one table that is taken again, from before its letters up to where the table stands.
+"""Replays dead letters: a cut of one table is applied again, from before its letters up to the table's checkpoint.
 
-Any repetition of a complete cut is harmless (rule 3): for every key that the window touches the target gets the state at the
-table's checkpoint. So a letter that was repaired takes its place, and cannot overwrite what came after it. What is still bad
-becomes a letter again. Nothing of position and checkpoints changes, and a replay that is broken off is done again.
+Any repetition of a complete cut is harmless (rule 3): each key in the window gets its state at the table's checkpoint. So a letter
+that was repaired is applied at its place and cannot overwrite later changes. A record that is still bad becomes a letter again.
+Position and checkpoints do not change, and an aborted replay is repeated.
 
-A restore or a failover may take a replay back. Replayed letters are kept therefore, and taken along where the ledger counts more
-letters than lie there; to replay one again is harmless.
+A restore or a failover may undo a replay. So replayed letters are kept, and are included if the ledger counts more letters than the
+folder has; it is harmless to replay a letter again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _BY_HAND = "Repair its rows by hand, then remove the letters with headrace repla
 
 
 class _Refused(Exception):
-    """Nothing is done; carries what people are told."""
+    """Nothing is done. Carries the message for people."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A table's letters by name: those that count, and those that were replayed and may count again.
+    """A table's letters by name: those that count, and the replayed ones, which may count again.
 
-    ``missing`` is how many the ledger counts beyond those that lie there.
+    ``missing`` is the number of letters that the ledger counts and the folder lacks.
     """
 
     there: dict[str, Letter]
@@ -54,19 +54,19 @@ class _Found:
     missing: int
 
     def left(self, version: int) -> int:
-        """How many stay counted because a schema change at ``version`` (TSO) came after them.
+        """How many letters stay counted because a schema change at ``version`` (TSO) came after them.
 
-        Which of the replayed letters the ledger counts is not known, so it may be those.
+        It is not known which of the replayed letters the ledger counts, so these are assumed to count.
         """
         there, replayed = (sum(letter.version < version for letter in each.values()) for each in (self.there, self.replayed))
         return there + min(replayed, max(self.missing, 0))
 
 
 def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
-    """What a replay has to wait for; ``None``: nothing. Until then the target is not at the table's checkpoint.
+    """The notice about what a replay must wait for; ``None`` if nothing. Until then the target is not at the table's checkpoint.
 
-    A schema change that was begun may have run already, or run while the rows are written. What was loaded anew is ahead of
-    the checkpoint until the request about it is carried out, and a replay would undo it.
+    A schema change that was begun may have run already, or may run while the rows are written. A loaded table is ahead of its
+    checkpoint until the request about it is carried out, and a replay would undo the load.
     """
     table_id = request.table_id
     if request.kind is not RequestKind.REPLAY:
@@ -84,7 +84,7 @@ def waits_for(state: LedgerState, request: TableRequest) -> Notice | None:
 
 @dataclass(frozen=True)
 class Replayer:
-    """Carries out what people ask about dead letters. ``source`` is one of its own, and knows of no poll before.
+    """Carries out requests about dead letters. ``source`` is an object of its own, without earlier polls.
 
     ``with_keys`` puts declared keys into an offer; ``prepare`` is called before rows are read.
     """
@@ -98,7 +98,7 @@ class Replayer:
     prepare: Callable[[], None]
 
     def carry_out(self, state: LedgerState, request: TableRequest) -> tuple[LedgerState, Notice]:
-        """The ledger's state once the request is used up, and what became of it. Raises what sources, sinks and ledgers raise."""
+        """The ledger's state when the request is completed, and the result. Raises what sources, sinks and ledgers raise."""
         try:
             if request.kind is RequestKind.DISCARD:
                 state, told = self._discard(state, request.table_id)
@@ -141,7 +141,7 @@ class Replayer:
             cut = _cut(offer, splits, _segment(offer, table_id, splits, window, version))
             new = self._write(state, cut, len(wanted))
         left = len(new) + outdated
-        # With the checkpoint, which stays as it is, an atomic sink commits; and as after any round its tasks are over.
+        # The checkpoint stays the same, but makes an atomic sink commit. The new attempt ends the tasks, as after any round.
         update = LedgerUpdate(checkpoint=state.checkpoint, dead_letters={table_id: left}, attempt=state.attempt + 1)
         state = self._update(state, update)
         self.letters.set_aside(table_id, wanted.keys() - new)
@@ -154,9 +154,9 @@ class Replayer:
         return state, told
 
     def _found(self, state: LedgerState, table_id: TableId, hi: int) -> _Found:
-        """The letters up to the table's place: one behind it is of a cut that a restore took back, and is made again if need be.
+        """The letters up to the table's checkpoint. Raises _Refused.
 
-        Raises _Refused.
+        Later letters belong to a cut that a restore undid, and are written again if necessary.
         """
         known = state.dead_letters.get(table_id, 0)
         try:
@@ -176,7 +176,7 @@ class Replayer:
         return _Found(there, kept, missing)
 
     def _offer(self, state: LedgerState, hi: int) -> Offer:
-        """All that the source has, complete up to ``hi``: what a final drain took has no watermark above it."""
+        """All that the source has, complete up to ``hi``; there may be no watermark above rows that a final drain applied."""
         shapes = state.shapes_by_table if self.source.needs_shapes else None
         try:
             offer = self.source.poll("", 0, shapes=shapes)
@@ -189,9 +189,9 @@ class Replayer:
     def _splits(
         self, state: LedgerState, table_id: TableId, offer: Offer, wanted: dict[str, Letter], window: Window
     ) -> tuple[Split, ...]:
-        """The files to read again: all of the table, since those of any version may hold rows of the window.
+        """The files to read again: all of the table, since those of any version may have rows of the window.
 
-        Raises _Refused when they cannot give the state at the end of the window.
+        Raises _Refused if they cannot give the state at the end of the window.
         """
         if not offer.precision.is_exact:
             why = "rows carry no exact commit ts, so Headrace cannot tell which change of a row is the last."
@@ -213,7 +213,7 @@ class Replayer:
         return splits
 
     def _write(self, state: LedgerState, cut: Cut, count: int) -> frozenset[str]:
-        """Reads and writes the cut of one table; the names of the letters that came of it. Raises _Refused."""
+        """Reads and writes the cut of one table. Returns the names of the letters that it wrote. Raises _Refused."""
         (cut_round,) = cut.rounds
         ((table_id, segment),) = cut_round.segments.items()
         if self.sink.capabilities.demand_of(table_id, segment.schema) is ChangeDemand.ALL:
@@ -241,7 +241,7 @@ class Replayer:
 
 
 def _cut(offer: Offer, splits: tuple[Split, ...], segment: Segment) -> Cut:
-    """The cut of one table that is repeated: its rows are netted and written by the same rules as in any cut of the offer."""
+    """The repeated cut of one table: its rows are netted and written by the same rules as in any cut of the offer."""
     table_id, window = segment.schema.table_id, segment.window
     return replace(
         offer.empty_cut(window.hi),
@@ -253,7 +253,7 @@ def _cut(offer: Offer, splits: tuple[Split, ...], segment: Segment) -> Cut:
 
 
 def _segment(offer: Offer, table_id: TableId, splits: tuple[Split, ...], window: Window, version: int) -> Segment:
-    """The rows of the window behind the table's newest schema change; before its first one there was nothing."""
+    """The rows of the window after the table's newest schema change; the table did not exist before its first one."""
     known = changes_of({table_id}, offer.schema_changes).get(table_id, [])
     begins = version if any(change.commit_ts < version for change in known) else 0
     shapes = TableShapes(splits, known)
@@ -262,12 +262,12 @@ def _segment(offer: Offer, table_id: TableId, splits: tuple[Split, ...], window:
 
 
 def _newest_version(offer: Offer, state: LedgerState, own: TableProgress, hi: int) -> int:
-    """The newest schema change that the table has had: rows before it have another shape, or are gone."""
+    """The newest schema change that the table has had. Rows before it have another shape, or are gone."""
 
     def is_applied(change: SchemaChange) -> bool:
-        # What has neither is a restart of the writer.
+        # A change with neither is a restart of the writer.
         ends_something = bool(change.statement or change.events)
-        # The row of a table that runs does not tell what was done at the pipeline's checkpoint; the journal does.
+        # The row of a running table does not show what was done at the pipeline's checkpoint; the journal does.
         done = change.commit_ts < hi or (change.commit_ts == hi and (own.after or (hi, change.place) in state.settled))
         return own.table_id in change.changes and ends_something and done
 

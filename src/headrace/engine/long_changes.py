@@ -1,6 +1,6 @@
-"""Schema changes that run long in the target: begun once under a handle, asked about until they are done, while other tables go on.
+"""Long-running schema changes: begun once with a handle and polled until they are done, while other tables continue.
 
-The journal has the handle before the change is begun. So a run that dies at any moment leaves either nothing, or a change that the
+The journal has the handle before the change begins. So a run that dies at any moment leaves either nothing, or a change that the
 next run finds by its handle.
 """
 
@@ -17,7 +17,7 @@ from headrace.sinks.metadata_applier import LongChange, LongChanges, MetadataApp
 
 
 def journalled(applier: MetadataApplier, change: SchemaChange, entry: JournalEntry) -> JournalEntry | None:
-    """The entry of a change that is to run long; ``None`` for others. The handle begins with the time, as ISO text in UTC."""
+    """The entry of a change that runs long; ``None`` for other changes. The handle begins with the time, as ISO text in UTC."""
     if not isinstance(applier, LongChanges) or not applier.runs_long(change):
         return None
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -25,7 +25,7 @@ def journalled(applier: MetadataApplier, change: SchemaChange, entry: JournalEnt
 
 
 def is_done(applier: MetadataApplier, change: SchemaChange, entry: JournalEntry) -> bool:
-    """Asks about a change that the journal has as running, and begins it where that did not happen yet.
+    """Polls a change that is running according to the journal, and begins it if that has not happened yet.
 
     Raises what ``LongChanges.poll`` and ``LongChanges.start`` raise.
     """
@@ -39,7 +39,7 @@ def is_done(applier: MetadataApplier, change: SchemaChange, entry: JournalEntry)
 
 
 def still_runs(change: SchemaChange, entry: JournalEntry) -> Problem:
-    """What its tables wait for."""
+    """The problem of tables that wait for the change."""
     statement = " ".join(change.statement.split()) or "a change of shape"
     message = f"its schema change at {change.commit_ts} has been running in the target since {entry.since}: {statement}."
     return Problem(

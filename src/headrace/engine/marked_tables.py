@@ -1,11 +1,12 @@
-"""Tables that say in their own commit up to where they are applied: how they get ahead of the ledger, and how it follows.
+"""Tables with marks: each is committed separately, with the place up to which it is applied. How the ledger catches up with them.
 
-Only a cut that broke off, or in which a table stopped, leaves a table ahead. The tables are asked then, before anything else looks
-at their places. Those that run are asked only where the ledger has an intent that is not fulfilled.
+A table can be ahead of the ledger only after a cut that was aborted or in which a table stopped. Its mark is then read before
+anything else uses the table's checkpoint. The marks of running tables are read only if the ledger has an intent that is not
+completed.
 
-What a table says is also all that keeps a run out which was taken over and does not know it. So each step of the ledger that gives
-a table another life or place than its rows do (a schema change, a request) is preceded by a mark that says so, with the run's
-epoch; and that step proves that the run which left the mark still has the ledger, before it writes any rows.
+Also, only the mark keeps out a run that was taken over and has not noticed it. So before each ledger step that gives a table
+another incarnation or checkpoint than its rows do (a schema change, a request), a mark with the run's epoch records that. The step
+then proves, before any rows are written, that the run which left the mark still holds the ledger.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from headrace.sinks.dead_letters import DeadLetters
 from headrace.sinks.table_marks import TableMark, TableMarks
 
 _PEOPLES = (TableStatus.HELD, TableStatus.EXCLUDED)
-"""Tables that are not touched, not even by a mark, before they go on."""
+"""The status of tables that are not touched, not even by a mark, until they continue."""
 
 
 class LedgerOutrunError(TargetWentBackError):
-    """A table was written by a later run than the ledger knows of: the ledger is an older one, by a restore.
+    """A table was written by a later run than the one in the ledger: the ledger was restored to an older state.
 
     ``epoch`` is that of the latest such run.
     """
@@ -45,9 +46,9 @@ class LedgerOutrunError(TargetWentBackError):
 def marks_of(
     context: WriterContext, cut: Cut, cut_round: CutRound, rows: Mapping[TableId, TableProgress]
 ) -> Mapping[TableId, TableMark]:
-    """By the target's table what it may say once it has all its rows of a round; ``rows`` are the ledger's until then.
+    """The marks, by target table, for the commit of all its rows of a round. ``rows`` are the ledger's until then.
 
-    Where rows carry no exact commit ts that is no more than before: no such place tells which of them are there.
+    If rows have no exact commit ts, the mark stays at the former place, because no such place shows which rows are there.
     """
     marks = {}
     for table_id, own in rows.items():
@@ -61,7 +62,7 @@ def marks_of(
 
 
 def in_doubt(state: LedgerState) -> Iterator[TableProgress]:
-    """The rows, each at its true checkpoint, of tables that may be ahead of it after a cut broke off, or a table stopped in it."""
+    """The rows, at their true checkpoints, of tables that may be ahead of them: a cut was aborted, or a table stopped in it."""
     is_unfinished = state.attempted > state.checkpoint
     for row in state.rows:
         if not row.status.is_gone and (is_unfinished or row.status is not TableStatus.RUNNING):
@@ -69,7 +70,7 @@ def in_doubt(state: LedgerState) -> Iterator[TableProgress]:
 
 
 def unknown(state: LedgerState, read: Iterable[TableId]) -> Iterator[TableProgress]:
-    """Rows for the tables among those that are read of which the ledger has none: a cut that broke off left it so."""
+    """Rows for those of the read tables that have none in the ledger, as an aborted cut may leave them."""
     known = {row.table_id for row in state.rows}
     for table_id in sorted({*read} - known):
         yield TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP)
@@ -78,10 +79,10 @@ def unknown(state: LedgerState, read: Iterable[TableId]) -> Iterator[TableProgre
 def caught_up(
     state: LedgerState, rows: Iterable[TableProgress], marks: TableMarks | None, letters: DeadLetters | None
 ) -> Carried | None:
-    """What lets the ledger follow those of the tables that are ahead of their rows; ``None`` where nothing has to be written.
+    """The update with which the ledger catches up with tables that are ahead of it; ``None`` if there is nothing to write.
 
-    The dead letters that such a table left on the way are counted with it. Tables that the pipeline made, and that do not say where
-    they are, are left to say what the ledger does. Raises LedgerOutrunError, and as ``TableMarks.read``.
+    It also counts the dead letters that such a table wrote on the way. Tables that the pipeline created and that have no mark get a
+    mark with the ledger's checkpoint. Raises LedgerOutrunError, and as ``TableMarks.read``.
     """
     asked = {row.pair[1]: row for row in rows} if marks is not None else {}
     if marks is None or not asked:
@@ -103,9 +104,9 @@ def caught_up(
 
 
 def begin_to_say(state: LedgerState, rows: Iterable[TableProgress], marks: TableMarks | None) -> bool:
-    """Lets tables that the ledger has no row of say where they are, before the first rows are written to them.
+    """Marks tables without a row in the ledger, before their first rows are written. ``rows`` are their places.
 
-    Returns whether one had not; the ledger then needs a step before that. ``rows`` are where they stand. Raises as ``TableMarks``.
+    Returns whether there was such a table; the ledger then needs a step before the rows. Raises as ``TableMarks``.
     """
     asked = {row.pair[1]: row for row in rows if state.row_of(*row.pair) is None} if marks is not None else {}
     if marks is None or not asked:
@@ -117,16 +118,17 @@ def begin_to_say(state: LedgerState, rows: Iterable[TableProgress], marks: Table
 
 
 def say(state: LedgerState, rows: Iterable[TableProgress], marks: TableMarks | None) -> None:
-    """Lets tables say what these rows do, which a step of the ledger has or is about to have: no run of before writes to them."""
+    """Marks tables with the places in these rows, which a ledger step has, or is about to have. Keeps out earlier runs."""
     if marks is not None and (there := [row for row in rows if not row.status.is_gone]):
         places = {row.pair[1]: (row.incarnation, row.checkpoint) for row in there}
         marks.put({target: TableMark(state.pipeline, life, at, at, state.epoch) for target, (life, at) in places.items()})
 
 
 def say_of_requests(state: LedgerState, rows: Iterable[TableProgress], marks: TableMarks | None) -> None:
-    """Lets tables that people's requests move, hold or let go on say so, before the step that does.
+    """Marks tables that people's requests move, hold or release, before the ledger step that does so.
 
-    Where the step goes forward the table says where it was: the step may not come, and it alone says what is passed over.
+    If the step moves a table forward, the mark has the former place: the step may not be written, and only the step records what is
+    passed over.
     """
     before = {row.pair: _at_its_place(state, row) for row in state.rows}
     moved = []
@@ -138,7 +140,7 @@ def say_of_requests(state: LedgerState, rows: Iterable[TableProgress], marks: Ta
 
 
 def _told(state: LedgerState, asked: Mapping[TableId, TableProgress], marks: TableMarks) -> Mapping[TableId, TableMark]:
-    """What tables say that counts: of the life that the ledger knows, and since its record began."""
+    """The marks that count: of the incarnation in the ledger, and not older than its record."""
     read = marks.read(state.pipeline, asked.keys())
     latest = max(read, key=lambda target: read[target].epoch, default=None)
     if latest is not None and read[latest].epoch > state.epoch:

@@ -1,6 +1,6 @@
-"""Tables whose names differ only in case. To the source, and to most targets, these are one name that several tables had in turn.
+"""Tables whose names differ only in case. For the source, and for most targets, this is one name that several tables had in turn.
 
-So a schema change waits for what was done before to a table of its name in whatever case. Pure.
+So a schema change waits for earlier work on tables with its name in any case. Pure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from headrace.model.table import TableId
 
 @dataclass(frozen=True)
 class _Noted:
-    """Who had a name last, of the changes that were noted, and as of when (TSO)."""
+    """The table that had a name last among the noted changes, and since when (TSO)."""
 
     table_id: TableId
     commit_ts: int
 
 
 class Namesakes:
-    """Who had a name in another case before a schema change: the ledger's tables, and those of the changes that were noted.
+    """Finds the tables that had a name in another case before a schema change, from the ledger and the noted changes.
 
-    Of those that were noted the last one is enough: its change waited for the one before. Otherwise a name in many spellings
-    would cost as many waits as there are pairs of them.
+    Of the noted ones the last is enough, because its change waited for the one before. Otherwise a name with many spellings would
+    cost a wait for each pair of them.
     """
 
     def __init__(self, state: LedgerState) -> None:
@@ -33,18 +33,18 @@ class Namesakes:
         self._noted: dict[TableId, _Noted] = {}
 
     def note(self, change: SchemaChange) -> None:
-        """Takes up the tables of a change. Those asked for later come after it."""
+        """Records the tables of a change. Changes that are looked up afterwards come after it."""
         for table_id in sorted(change.changes & known_names(change)):
             self._noted[table_id.folded] = _Noted(table_id, change.commit_ts)
 
     def of(self, change: SchemaChange) -> frozenset[TableId]:
-        """The tables that had the names which the change touches, spelled otherwise."""
+        """The tables that had the names that the change touches, in another spelling."""
         found: set[TableId] = set()
         for name in known_names(change):
             noted = self._noted.get(name.folded)
             if noted is not None:
                 found.add(noted.table_id)
-            since = -1 if noted is None else noted.commit_ts  # the noted one waited for those of before
+            since = -1 if noted is None else noted.commit_ts  # the noted one waited for earlier ones
             rows = self._state.born_as(name, since, change.commit_ts)
             found |= {row.table_id for row in rows if not row.status.is_gone}
         return frozenset(found) - change.touches

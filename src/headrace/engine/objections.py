@@ -1,8 +1,8 @@
-"""Why a schema change does not run by itself: its statement is not understood, or names what it may not touch. Pure.
+"""Why a schema change does not run automatically: its statement is not understood, or names something that it must not touch. Pure.
 
-Whoever writes the source's files writes the statements, and a target runs them with the rights of the pipeline's account. So a
-statement runs only where the grammar knows every word of it (``headrace.ddl.grammar``), and where each name in it is one that
-the change may touch: the object whose file it stands in, and what the filter takes in. Everything else waits for a decision.
+Whoever writes the source's files controls the statements, and a target runs them with the rights of the pipeline's account. So a
+statement runs only if the grammar covers every word of it (``headrace.ddl.grammar``), and if the change may touch each name in it:
+the object in whose file it is, and what the filter includes. All other statements wait for a decision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DROPS = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_VIEW})
 
 
 def objection(change: SchemaChange, follows: Followed) -> str:
-    """Why the change waits for a person, a sentence; empty when it may run, or has no statement."""
+    """Why the change waits for a person, as a sentence; empty if it may run, or has no statement."""
     judgement = judge(change.statement, change.database)
     why = judgement.objection
     if not why and change.statement.strip():
@@ -34,9 +34,10 @@ def objection(change: SchemaChange, follows: Followed) -> str:
 
 
 def databases_of(change: SchemaChange) -> list[str]:
-    """The databases of all that the change touches, and of all that its statement names, sorted.
+    """The databases of all tables that the change touches and that its statement names, sorted.
 
-    Of one that nobody understands they are those of its own table and of what can be read: that others wait for it tells nothing.
+    For a statement that is not understood: those of its own table and of the names that can be read. The tables that wait for it do
+    not count.
     """
     read = read_statement(change.statement, change.database)
     touched = change.touches if is_understood(change) else {change.table_id}
@@ -45,18 +46,18 @@ def databases_of(change: SchemaChange) -> list[str]:
 
 
 def reserved_database(change: SchemaChange, reserved: Reserved) -> tuple[str, str] | None:
-    """A database of the change that nothing of the source may have a part in, with the reason."""
+    """A database of the change that is reserved in the target, with the reason."""
     return next(((database, why) for database in databases_of(change) if (why := reserved.sentence(database))), None)
 
 
 def _of_system(judgement: Judgement) -> str:
-    """Why no changefeed can have brought the statement, whatever the target has of that name."""
+    """Why no changefeed can have written the statement, whatever the target has under that name."""
     named = sorted({name.database for name in judgement.names if name.database.casefold() in _SYSTEM_OF_TIDB})
     return f"it names {named[0]}, a database of TiDB's own system" if named else ""
 
 
 def _of_others(change: SchemaChange, read: Statement) -> str:
-    """Why the statement cannot be that of the object that it was filed under. TiCDC writes one object into one file."""
+    """Why the statement cannot belong to the object in whose file it is. TiCDC writes one object into one file."""
     own = change.table_id
     if read.kind in _OF_DATABASES:
         named = read.tables[0]
@@ -69,17 +70,17 @@ def _of_others(change: SchemaChange, read: Statement) -> str:
         return f"it names {', '.join(map(str, others))}, and stands in a file of {own}" if others else ""
     objects = [new for _, new in read.renames] or list(read.tables[: None if read.kind in _DROPS else 1])
     if len(read.renames) > 1 and any(name.folded == own.folded for pair in read.renames for name in pair):
-        return ""  # several at once, as of a swap; TiCDC writes them one by one
+        return ""  # several at once, as in a swap; TiCDC writes them one by one
     others = [name for name in objects if name.folded != own.folded]
     return f"it names {', '.join(map(str, others))}, and stands in a file of {own}" if others else ""
 
 
 def _of_left_out(change: SchemaChange, read: Statement, judgement: Judgement, follows: Followed) -> str:
-    """Why the statement would reach a table that the filter leaves out.
+    """Why the statement would touch a table that the filter leaves out.
 
-    A RENAME of one table and an EXCHANGE take along a table that is followed up to them, and until then such a table comes and goes
-    by its own files. That lets no other statement reach it: which tables are followed depends on statements that come later, and on
-    this one. Of a CREATE TABLE … LIKE and a foreign key a target takes only what is the pipeline's (``Ownership.bounded``).
+    A RENAME of one table, and an EXCHANGE, may name a table that is followed only up to them; until then such a table is created
+    and dropped by its own files. Other statements may not touch it: which tables are followed depends on later statements, and on
+    this one. For CREATE TABLE … LIKE and a foreign key, a target uses only the pipeline's tables (``Ownership.bounded``).
     """
     swapped = frozenset(name for pair in read.renames for name in pair) if len(read.renames) > 1 else frozenset()
     own = frozenset(judgement.names if read.brings_back else read.tables if read.kind in _DROPS else ())

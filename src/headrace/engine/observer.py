@@ -1,4 +1,4 @@
-"""What the loop tells while it works. The command line shows it; tests record it."""
+"""The loop's reports about its work. The command line shows them; tests record them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from headrace.model.table import TableId
 
 
 class Observer(Protocol):
-    """Called from the thread that runs the loop, :meth:`phase` also from another one while the loop's waits."""
+    """Called from the loop's thread; :meth:`phase` also from another thread while the loop's thread waits."""
 
     def phase(self, text: str) -> None:
-        """What is being done now, when it may take longer than a moment: "starting Spark"."""
+        """What is being done now, if it may take longer than a moment: "starting Spark"."""
         ...
 
     def cut_started(self, cut: Cut) -> None: ...
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
-        """A cut is durable. ``watermark`` (TSO) is the source's newest, for the lag; ``left_bytes`` are those of the files that a
-        bounded cut did not take yet, 0 for a cut that took all there was."""
+        """A cut is durable.
+
+        ``watermark`` (TSO) is the source's newest, for the lag. ``left_bytes`` is the size of the files that a bounded cut has left
+        for later, 0 if it left none.
+        """
         ...
 
     def caught_up(self, checkpoint: int) -> None:
-        """Everything that is complete upstream is applied; nothing to do until the watermark moves."""
+        """Everything that is complete upstream is applied. There is nothing to do until the watermark moves."""
         ...
 
     def table_stopped(self, problem: Problem) -> None: ...
@@ -38,13 +41,13 @@ class Observer(Protocol):
     def notice(self, notice: Notice) -> None: ...
 
     def trying_again(self, reason: str, seconds: float) -> None:
-        """A passing failure; the cut is planned again after ``seconds``."""
+        """A transient failure. The cut is planned again after ``seconds``."""
         ...
 
 
 @contextmanager
 def telling(observer: Observer, phase: str, after: float) -> Iterator[None]:
-    """Tells what a step is once it takes longer than ``after`` (seconds): on another thread, and not after the step."""
+    """Reports the phase if the step takes longer than ``after`` (seconds): from another thread, and never after the step."""
     timer = threading.Timer(after, observer.phase, (phase,))
     timer.daemon = True
     timer.start()

@@ -1,6 +1,7 @@
-"""What of the target is the pipeline's own: the tables and views that it made or adopted, and nothing else is dropped or replaced.
+"""Which tables and views of the target belong to the pipeline: those that it created or adopted.
 
-The ledger tells: what a pipeline made or adopted has a row there from its CREATE on, until it is dropped or renamed away.
+Others are never dropped or replaced. The ledger shows which are the pipeline's: a table that it created or adopted has a row from
+its CREATE on, until it is dropped or renamed away.
 """
 
 from __future__ import annotations
@@ -33,21 +34,24 @@ _LEFT_OUT = "Drop or rename it in the target, or take it into --tables: what the
 
 @dataclass(frozen=True)
 class Ownership:
-    """Tells the pipeline's own tables and views from those of others."""
+    """Distinguishes the pipeline's own tables and views from those of others."""
 
     capabilities: SinkCapabilities
     applier: MetadataApplier
     includes: Callable[[TableId], bool]
-    """The table filter. What it leaves out is never adopted, also where it is followed."""
+    """The table filter. A table that it leaves out is never adopted, even while it is followed."""
     outside: Mapping[TableId, int]
-    """See ``Cut.outside``: up to where tables are followed that the filter leaves out (TSO)."""
+    """See ``Cut.outside``: left-out tables that are followed, and up to where (TSO)."""
     stands_still: Callable[[TableId, int], bool]
     """Whether a table has stopped in this cut before a commit ts (TSO)."""
 
     def bounded(self, change: SchemaChange, state: LedgerState) -> SchemaChange:
-        """The change with what the target has to know to leave others' tables alone: the tables that each dropped database may take
-        with it, those that foreign keys may not refer to, the pipeline's own and which of them run where some are dropped, and
-        whether the table that it copies is not the pipeline's."""
+        """The change with what the target needs in order to leave others' tables alone.
+
+        That is: the tables that each dropped database may take with it; the tables to which foreign keys may not refer; if tables
+        are dropped, the pipeline's own tables and which of them run; and whether the table that the change copies does not belong
+        to the pipeline.
+        """
         read = read_statement(change.statement, change.database)
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)
@@ -62,28 +66,31 @@ class Ownership:
         return replace(change, events=tuple(events))
 
     def _follows(self, name: TableId, commit_ts: int) -> bool:
-        """Whether a table is followed at a commit ts (TSO): one that the filter leaves out is not, but for the time before its rows
-        or name go over to an included one."""
+        """Whether a table is followed at a commit ts (TSO).
+
+        A left-out table is followed only until its rows or name go over to an included one.
+        """
         return self.includes(name) or self.outside.get(name, 0) >= commit_ts
 
     def _runs(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
-        """Whether a table of the pipeline goes on in this cut, and is not somebody's that was let in.
+        """Whether a table of the pipeline continues in this cut, and was not let in from others.
 
-        A table that is held, stopped or left out stays as it is, whatever becomes of others.
+        A table that is held, stopped or left out stays as it is, whatever happens to others.
         """
         row = state.tables[name]
         goes_on = row.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP) and name not in state.held
         return goes_on and self.includes(name) and not (self.stands_still(name, change.commit_ts) or _is_let_in(state, name))
 
     def _is_strange(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
-        """Whether a table is left out by the filter, or is there and not the pipeline's."""
+        """Whether a table is left out by the filter, or exists and does not belong to the pipeline."""
         return not self.includes(name) or self._is_foreign(name, change, state)
 
     def _may_be_referred_to(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
-        """Whether a foreign key of the change may bind a table: one that is there, and the pipeline's, as the key's own has to be.
+        """Whether a foreign key of the change may refer to a table.
 
-        A key to a name that no table has yet would bind the table that somebody makes later. So would a key of a table that was let
-        in: nothing drops it when the other table goes. And a table that was let in stays when the source drops it.
+        The table must exist and belong to the pipeline, like the key's own table. A key to a name without a table would bind a
+        table that is created later by others. So would a key of a table that was let in, because it is not dropped when the other
+        table goes. And a table that was let in stays when the source drops it.
         """
         if any(_is_let_in(state, t) for t in (*change.changes, name)):
             return False
@@ -95,7 +102,7 @@ class Ownership:
         return (row is not None and row.is_made) or self.applier.describe(name) is not None
 
     def _bounded_drop(self, event: DropDatabaseEvent, change: SchemaChange, state: LedgerState) -> DropDatabaseEvent:
-        """With the tables that were there at the commit ts of the change, which may have been found late."""
+        """The event with the tables that existed at the change's commit ts; the change may have been found late."""
         made = (t for t, row in state.tables.items() if t.lies_in(event.database) and not t.is_database and row.is_made)
         there = (t for t in made if not is_born_later(state, t, change.commit_ts))
         followed = {t for t in there if self._follows(t, change.commit_ts)}
@@ -103,9 +110,9 @@ class Ownership:
         return replace(event, tables=frozenset(followed - stays), stays=stays)
 
     def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:
-        """What stands in the way of a change that would drop, replace or rewrite something of others; ``None``: nothing.
+        """What prevents a change that would drop, replace or rewrite something of others; ``None`` if nothing does.
 
-        A notice: all that it would drop is of others, so nothing is to be done. A problem: the change may not run.
+        A notice: everything that it would drop belongs to others, so there is nothing to do. A problem: the change must not run.
         """
         read = read_statement(change.statement, change.database)
         dropped = dropped_by(change, read)
@@ -128,12 +135,12 @@ class Ownership:
         return Problem(change.table_id, message, place=change.origin, hint=hint)
 
     def _left_out_and_made(self, change: SchemaChange) -> list[TableId]:
-        """The tables that the change creates, and the filter leaves out: a target would take over what has such a name."""
+        """Left-out tables that the change creates. A target would take over an existing table of such a name."""
         begun = (event.table_id for event in change.events if isinstance(event, CreateTableEvent))
         return [name for name in begun if not self.includes(name)]
 
     def _foreign(self, names: Iterable[TableId], change: SchemaChange, state: LedgerState) -> list[TableId]:
-        """Those that the target has, and that are not the pipeline's."""
+        """Those tables that the target has and that do not belong to the pipeline."""
         return [name for name in names if self._is_foreign(name, change, state)]
 
     def _is_foreign(self, name: TableId, change: SchemaChange, state: LedgerState) -> bool:
@@ -147,7 +154,7 @@ class Ownership:
 
 
 def stay_notices(change: SchemaChange) -> tuple[Notice, ...]:
-    """What is told of tables that end with a dropped database and are left in the target."""
+    """The notices about tables that end with a dropped database and stay in the target."""
     events = (event for event in change.events if isinstance(event, DropDatabaseEvent))
     return tuple(
         Notice(f"{name} stays in the target: the source dropped it, but this pipeline did not make it.", name)
@@ -157,28 +164,28 @@ def stay_notices(change: SchemaChange) -> tuple[Notice, ...]:
 
 
 def _is_let_in(state: LedgerState, name: TableId) -> bool:
-    """Whether a table is there that was let in; the row of one that is gone may still say so."""
+    """Whether a table exists and was let in. The row of a table that is gone may still say so."""
     row = state.tables.get(name)
     return row is not None and row.is_made and was_let_in(state, name)
 
 
 def dropped_by(change: SchemaChange, read: Statement) -> list[TableId]:
-    """The tables and views that the change drops by their names; ``read`` is its statement."""
+    """The tables and views that the change drops by name; ``read`` is its statement."""
     if read.kind is StatementKind.DROP_VIEW:
         return [event.table_id for event in change.events if isinstance(event, OtherEvent)]
     return [event.table_id for event in change.events if isinstance(event, DropTableEvent)]
 
 
 def _taken_by(change: SchemaChange) -> list[TableId]:
-    """The names that tables get by the change, and that none had before it."""
+    """The names that tables get by the change and that no table had before."""
     renames = [event for event in change.events if isinstance(event, RenameTableEvent)]
     return sorted({event.new_table_id for event in renames} - {event.table_id for event in renames})
 
 
 def _rewritten_by(change: SchemaChange, read: Statement) -> list[TableId]:
-    """The tables whose definition, name or rows the change takes as they are: not those that it creates, or that get a new name.
+    """Existing tables whose definition, name or rows the change uses: not those that it creates, nor new names of renamed tables.
 
-    A table that is created may be there: the target tells whether it can be taken over.
+    A table that is created may exist already; the target decides whether it can be taken over.
     """
     if read.kind in (StatementKind.UNKNOWN, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW):
         return []

@@ -1,4 +1,4 @@
-"""The parts of a round: one of each table, what the sink wants of it, and over how many units its rows are spread."""
+"""The parts of a round: one for each table, with the sink's demand and the number of units over which its rows are spread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.sinks.base import ChangeDemand, Spread, TextComparison, UniqueText
 
 @dataclass(frozen=True)
 class TablePart:
-    """A table's rows in one round, of all its versions: what the sink wants of them and over how many units they are spread."""
+    """A table's rows in one round, of all its versions."""
 
     table_id: TableId
     segment: Segment
@@ -24,62 +24,62 @@ class TablePart:
     """Its buckets go to the units ``first``, ``first + 1``, … (modulo the number of units)."""
     progress: TableProgress | None = None
     weighed: frozenset[str] = frozenset()
-    """The columns whose collation in the target weighs supplementary characters."""
+    """The columns whose collation in the target gives each supplementary character a weight."""
     watched: tuple[UniqueTexts, ...] = ()
-    """The unique keys of the target of which writers watch the spellings."""
+    """The target's unique keys whose spellings the writers watch."""
     by_collation: bool = False
     """The target compares handle keys by a collation, so that different texts may be one key."""
 
     @property
     def schema(self) -> TableSchema:
-        """The shape in force, which all rows of the part have."""
+        """The shape in force: all rows of the part have it."""
         return self.segment.schema
 
     @property
     def is_bag(self) -> bool:
-        """Whether equal rows are counted because there is no key; all of the table is then one bucket."""
+        """Whether equal rows are counted because there is no key. The whole table is then one bucket."""
         return self.demand is ChangeDemand.BAG
 
     @property
     def is_log(self) -> bool:
-        """Whether the sink wants every change, in order."""
+        """Whether the sink takes every change, in order."""
         return self.demand is ChangeDemand.ALL
 
     @property
     def spread_by(self) -> tuple[str, ...]:
-        """The columns that tell to which bucket a row belongs: the key, or the whole row where nothing else spreads it."""
+        """The columns that determine a row's bucket: the key, or the whole row if there is no other way."""
         return self.schema.handle_key or tuple(column.name for column in self.schema.columns)
 
     def units(self, units: int) -> frozenset[int]:
-        """The units that its rows may go to, of so many."""
+        """The units to which its rows may go, given the number of units."""
         return frozenset((self.first + bucket) % units for bucket in range(min(self.buckets, units)))
 
 
 @dataclass(frozen=True)
 class Spreading:
-    """How the parts of a round are made: how many units there are, and how much of a table is a bucket of its own (bytes)."""
+    """How the parts of a round are made: the number of units, and the size of a bucket in bytes."""
 
     units: int
     bucket_bytes: int
     demand_of: Callable[[TableId, TableSchema], ChangeDemand]
     spread: Spread = Spread.BY_TABLE
-    """Of tables of which all changes are wanted."""
+    """For tables with the demand ALL."""
     progress: Mapping[TableId, TableProgress] = field(default_factory=dict)
-    """The ledger's rows of tables without key, which go with their data."""
+    """The ledger's rows of tables without key, which are committed with their data."""
     texts: Mapping[TableId, TextComparison] = field(default_factory=dict)
-    """How the target compares them."""
+    """How the target compares the tables' texts."""
     unwatched: Collection[TableId] = ()
-    """Tables of which nobody watches the spellings of keys."""
+    """Tables for which the spellings of keys are not watched."""
 
     def buckets(self, part: TablePart, size: int) -> int:
-        """Over how many units a part of so many bytes goes."""
+        """The number of units for a part of this many bytes."""
         keyless = not part.schema.handle_key
         whole = part.is_bag or (part.is_log and (self.spread is Spread.BY_TABLE or (self.spread is Spread.BY_KEY and keyless)))
         return 1 if whole else min(self.units, max(1, -(-size // self.bucket_bytes)))
 
 
 def plan_parts(splits: Iterable[Split], segments: Mapping[TableId, Segment], spreading: Spreading) -> tuple[TablePart, ...]:
-    """The parts of a round. A table's buckets grow with its bytes; small tables take turns over the units."""
+    """The parts of a round. A table's number of buckets grows with its bytes; small tables are distributed over the units."""
     sizes: dict[TableId, int] = defaultdict(int)
     versions: dict[TableId, set[int]] = defaultdict(set)
     for split in splits:

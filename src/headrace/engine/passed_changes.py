@@ -1,4 +1,4 @@
-"""Which schema changes a table that was loaded anew passes over, because its rows have them behind them. Pure."""
+"""Which schema changes a loaded table passes over, because its rows already include them. Pure."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ Renames = tuple[tuple[TableId, TableId], ...]
 
 @dataclass
 class Overtaken:
-    """The schema changes that were not done, and that the rows which were loaded have behind them.
-
-    ``ended`` are the tables whose rows went over to the loaded one by them, or that had its name in another case and were
-    ``dropped``, and when (TSO). ``blocked`` is the first change that is of other tables too, and cannot count as done for them;
-    ``by`` is the table that still has the name in another case, if it is one of that. ``steps`` are all changes of the blocked
-    one's statement that wait, with the names that each changes.
-    """
+    """Schema changes that were not applied and that the loaded rows already include."""
 
     changes: list[SchemaChange] = field(default_factory=list)
     ended: dict[TableId, int] = field(default_factory=dict)
+    """Tables whose rows these changes moved to the loaded table, or that had its name in another case and were ``dropped``, with
+    the commit ts (TSO) of their end."""
     dropped: set[TableId] = field(default_factory=set)
     blocked: SchemaChange | None = None
+    """The first change that also concerns other tables and cannot count as done for them."""
     by: TableId | None = None
+    """If another table is the reason for ``blocked``: the one that still has the name in another case."""
     steps: dict[str, Renames] = field(default_factory=dict)
+    """All waiting changes of the blocked one's statement, with the names that each changes."""
 
 
 def overtaken(state: LedgerState, offer: Offer, table_id: TableId, to: int) -> Overtaken:
-    """What a resync passes over up to a commit ts (TSO): also what comes before on tables whose rows went over to this one.
+    """What a resync passes over up to a commit ts (TSO), including earlier changes of tables whose rows moved to this one.
 
-    It follows the loaded rows back in time, through all the names that they had. What gives a name to other rows too is not passed
-    over, and neither is the end of a database. A table that had the name in another case has to have come to its end: to most
-    targets it is the same table, and its DROP would take what was loaded.
+    It follows the loaded rows back in time, through all their names. A change that also gives a name to other rows is not passed
+    over, nor is the end of a database. A table that had the name in another case must have ended: for most targets it is the same
+    table, and its DROP would remove the loaded rows.
     """
     found = Overtaken()
     told = (*offer.schema_changes, *offer.unread)
@@ -69,9 +68,9 @@ def overtaken(state: LedgerState, offer: Offer, table_id: TableId, to: int) -> O
 
 
 def _steps(state: LedgerState, waiting: Iterable[SchemaChange], of: SchemaChange) -> dict[str, Renames]:
-    """The changes of one statement that wait, and their renames: a source may tell each step of a RENAME by itself.
+    """The waiting changes of one statement with their renames. A source may report each step of a RENAME separately.
 
-    Of a step that it does not tell any more, and whose table has a kept shape of that time, the journal alone knows.
+    A step that the source does not report any more, and whose table has a kept shape of that time, is known only from the journal.
     """
     told = [change for change in waiting if change.commit_ts == of.commit_ts]
     steps = {change.identity: _renames_of([change]) for change in told}
@@ -82,12 +81,12 @@ def _steps(state: LedgerState, waiting: Iterable[SchemaChange], of: SchemaChange
 
 
 def _of_database(state: LedgerState, change: SchemaChange, names: Collection[TableId]) -> frozenset[TableId]:
-    """Those of these tables that go with a database which the change drops."""
+    """Those of these tables that end with a database that the change drops."""
     return frozenset(t for t in tables_of_dropped(change, names) if state.table_checkpoint(t) <= change.commit_ts)
 
 
 def _pass_namesakes(found: Overtaken, state: LedgerState, change: SchemaChange, names: Collection[TableId]) -> None:
-    """Takes up a change of tables that have one of the names in another case, and have not come to it."""
+    """Records a change of tables that have one of the names in another case and have not reached the change."""
     rows = [row for name in names for row in state.by_folded_name.get(name.folded, ()) if row.table_id not in names]
     others = {row.table_id for row in rows if not row.status.is_gone and row.incarnation <= change.commit_ts}
     ahead = {t for t in others if state.table_checkpoint(t) <= change.commit_ts}
@@ -104,7 +103,7 @@ def _pass_namesakes(found: Overtaken, state: LedgerState, change: SchemaChange, 
 
 
 def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, frozenset[TableId]]:
-    """The table whose rows have this name after the change, if no others get one, and the names that it had only in between."""
+    """The table whose rows have this name after the change, if no others get a name, and the names that it had only in between."""
     origins, names = origins_of(_renames_of([change]))
     if origins.keys() != {table_id}:
         return None, frozenset()
@@ -113,7 +112,7 @@ def _moved_to(change: SchemaChange, table_id: TableId) -> tuple[TableId | None, 
 
 
 def origins_of(renames: Iterable[tuple[TableId, TableId]]) -> tuple[dict[TableId, TableId], set[TableId]]:
-    """The former name of what has each name behind all of these, in order, and all names that they give or take."""
+    """The former name of the table that has each name after all of these renames, in order, and all names in them."""
     origins: dict[TableId, TableId] = {}
     names: set[TableId] = set()
     for old, new in renames:
@@ -128,7 +127,7 @@ def _renames_of(changes: Iterable[SchemaChange]) -> Renames:
 
 
 def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
-    """The changes that cannot be read and that one table alone still waits for. Others go on holding the others."""
+    """The unreadable changes for which only one table still waits. Others continue to hold the other tables."""
     for change in unread:
         before = frozenset(t for t in change.changes if is_before(state, t, change.commit_ts))
         if len(before) == 1:
@@ -136,7 +135,7 @@ def _of_one(state: LedgerState, unread: Iterable[SchemaChange]) -> Iterator[Sche
 
 
 def told_ended(found: Overtaken, ended: TableId, loaded: TableId) -> str:
-    """What is told of a table that ended by a schema change which was passed over."""
+    """The text about a table that ended by a schema change which was passed over."""
     ts = found.ended[ended]
     if ended in found.dropped:
         return (
@@ -145,5 +144,5 @@ def told_ended(found: Overtaken, ended: TableId, loaded: TableId) -> str:
         )
     told = f"the schema change at {ts}, which counts as done, moved its rows to {loaded}."
     if ended.folded == loaded.folded:
-        return told  # where the target does not tell case apart, both are one table
+        return told  # if the target does not distinguish case, both are one table
     return f"{told} If the target still has a table {ended}, that table is no longer needed."

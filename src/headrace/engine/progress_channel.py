@@ -1,8 +1,7 @@
-"""How far the tasks of a running job are: Spark itself tells the driver of whole tasks only.
+"""The progress of a running job's tasks, since Spark itself reports only finished tasks to the driver.
 
-Tasks send what they read in small datagrams. A lost one makes the display a little late, nothing else: what counts comes back
-with the tasks' results. So nothing that happens to this channel ends a run: where it cannot be opened, or breaks, the figures
-stand still.
+Tasks send their counts in small datagrams. A lost datagram only delays the display, because the final counts come with the tasks'
+results. So no error of this channel ends a run: if the channel cannot be opened, or breaks, the figures do not advance.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from dataclasses import dataclass, field
 _MESSAGE = struct.Struct("!QQQ")
 _EVERY_SECONDS = 0.2
 _MOST = 1 << 53
-"""No task reads so many files or rows between two datagrams, and no display shows more."""
+"""A limit above any count of files or rows between two datagrams, and above any figure displayed."""
 
 
 @dataclass(frozen=True)
 class ProgressAddress:
-    """Where tasks send to. ``job`` is random: it tells the datagrams of one job from those of a former one, and of anybody else."""
+    """Where tasks send to. ``job`` is random, to recognise datagrams of earlier jobs and of other senders."""
 
     host: str
     port: int
@@ -31,9 +30,9 @@ class ProgressAddress:
 
 
 class ProgressReceiver:
-    """Sums what tasks of the current job say, and keeps nothing but the sums. Listens from a thread of its own.
+    """Sums up the counts from tasks of the current job. Listens in a thread of its own.
 
-    ``bind`` is the address to listen on, ``host`` the name by which tasks reach it. Raises nothing: without a socket jobs have no
+    ``bind`` is the address to listen on, ``host`` the name by which tasks reach it. Raises nothing: without a socket, jobs get no
     address.
     """
 
@@ -46,7 +45,7 @@ class ProgressReceiver:
             threading.Thread(target=self._receive, args=(self._socket,), name="headrace-tasks", daemon=True).start()
 
     def next_job(self) -> ProgressAddress | None:
-        """Begins to count anew. ``None`` where nothing can be received."""
+        """Starts to count from zero. ``None`` if nothing can be received."""
         self.job_ended()
         if self._socket is None:
             return None
@@ -56,11 +55,11 @@ class ProgressReceiver:
             return None
 
     def job_ended(self) -> None:
-        """Until the next job nothing counts, so that nobody takes these for its first figures."""
+        """Resets the counts until the next job, so that they are not taken for its first figures."""
         self._job, self._files, self._rows = secrets.randbits(64), 0, 0
 
     def counts(self) -> tuple[int, int]:
-        """Files read to their end, and rows read, of the current job."""
+        """The number of files read to their end, and of rows read, in the current job."""
         return self._files, self._rows
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ class ProgressReceiver:
     def _receive(self, opened: socket.socket) -> None:
         while True:
             try:
-                # One byte more than a message has, so that a longer datagram is not taken for one.
+                # One byte more than a message, so that a longer datagram is recognised.
                 message = opened.recv(_MESSAGE.size + 1)
             except OSError:
                 return
@@ -82,7 +81,7 @@ class ProgressReceiver:
 
 
 class ProgressSender:
-    """A task's end. Without an address, or where that cannot be reached, it does nothing."""
+    """The task's end of the channel. Does nothing without an address, or if the address cannot be reached."""
 
     def __init__(self, address: ProgressAddress | None) -> None:
         self._address = address
@@ -91,7 +90,7 @@ class ProgressSender:
         self._sent_at = time.monotonic()
 
     def add(self, *, files: int = 0, rows: int = 0) -> None:
-        """Counts; sends now and then."""
+        """Adds to the counts; sends them from time to time."""
         self._files += files
         self._rows += rows
         if time.monotonic() - self._sent_at >= _EVERY_SECONDS:
@@ -104,7 +103,7 @@ class ProgressSender:
 
     def _send(self) -> None:
         if self._socket is not None and self._address is not None and (self._files or self._rows):
-            # A driver that cannot be reached this way only misses a display.
+            # If the driver cannot be reached this way, only its display suffers.
             with contextlib.suppress(OSError, ValueError):
                 message = _MESSAGE.pack(self._address.job, self._files, self._rows)
                 self._socket.sendto(message, (_bare(self._address.host), self._address.port))
@@ -113,14 +112,14 @@ class ProgressSender:
 
 
 def _socket_for(host: str, *, listening: bool) -> socket.socket | None:
-    """A socket of the host's kind (IPv4 or IPv6), bound to it where it listens; ``None`` where that is not possible."""
+    """A socket of the host's family (IPv4 or IPv6), bound to it if it listens; ``None`` if that is not possible."""
     opened = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(_bare(host), 0, type=socket.SOCK_DGRAM)[0]
         opened = socket.socket(family, kind, protocol)
         if listening:
             opened.bind(address)
-    except (OSError, ValueError):  # ValueError: a name that no resolver takes
+    except (OSError, ValueError):  # ValueError: a name that resolvers do not accept
         if opened is not None:
             opened.close()
         return None
@@ -128,5 +127,5 @@ def _socket_for(host: str, *, listening: bool) -> socket.socket | None:
 
 
 def _bare(host: str) -> str:
-    """Spark writes addresses of IPv6 in brackets."""
+    """The host without the brackets in which Spark writes IPv6 addresses."""
     return host.removeprefix("[").removesuffix("]")

@@ -1,8 +1,8 @@
-"""Bringing rows to the shape in force: rows of a version whose columns are others than the table has when they count.
+"""Converts rows to the shape in force: rows of a version whose columns differ from the table's at the time when they count.
 
-TiCDC writes a row in the shape that its table has at the row's commit ts, so such rows mean that the source does not tell of a
-schema change (an event filter of the changefeed may leave it out), or that something wrote into an old directory. Values that
-nothing tells are never guessed.
+TiCDC writes a row in the shape that its table has at the row's commit ts. So such rows mean that the source does not report a
+schema change (an event filter of the changefeed may leave it out), or that something wrote into an old directory. Unknown values
+are never guessed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from headrace.model.split import Recast, Segment, Split
 def recast_rows(
     items: Iterator[ChangeBlock | SplitReport], split: Split, recast: Recast, segment: Segment, *, whole: bool
 ) -> Iterator[ChangeBlock | SplitReport]:
-    """The items with their rows in the shape in force, up to a row that lacks a value there.
+    """The items with their rows in the shape in force, up to the first row that lacks a value there.
 
-    A deletion needs its key only, unless ``whole``: where every column of every row counts.
+    A deletion needs only its key, unless ``whole`` is set: then every column of every row counts.
     """
     newest = 0
     for item in items:

@@ -1,8 +1,8 @@
-"""Carrying out what people ask of tables (``headrace table``). Pure: what is to be written comes back as an update.
+"""Carries out people's requests about tables (``headrace table``). Pure: the result is an update of the ledger.
 
-Trying again and giving up a file are done with one update. Giving up rows, and going on after a table was loaded anew, stand
-until a cut has taken the table that far: all the while the request is the floor under the table's rows. A hold stands until it
-is released, or until the table goes on from where it was loaded.
+A retry, or giving up a file, takes one update. A request to give up rows, or a resync after a table was loaded again, stands until
+a cut has taken the table that far; until then it is the lower limit for the table's rows. A hold stands until it is released, or
+until the table continues from the point as of which it was loaded.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ _INEXACT = "rows carry no exact commit ts, so Headrace cannot tell which of them
 
 @dataclass(frozen=True)
 class Carried:
-    """What follows from requests: one step of the ledger, and what people are told."""
+    """The result of requests: one step of the ledger, and notices."""
 
     update: LedgerUpdate
     notices: tuple[Notice, ...] = ()
 
     @property
     def reads_anew(self) -> bool:
-        """Whether the source has to offer anew."""
+        """Whether the source must make a new offer."""
         return self.update.position is not None
 
 
 def releases_to_judge(state: LedgerState) -> frozenset[TableId]:
-    """The tables that are released after a load as of a time ahead of their place: the source tells whether the rows fit it."""
+    """Tables released after a load as of a time ahead of their checkpoint. The source's changes show whether the rows fit."""
     loads = (request for request in state.released if request.kind is RequestKind.RESYNC)
     return frozenset(load.table_id for load in loads if load.table_id in state.tables and not does_not_fit(state, load))
 
 
 def take_up_holds(state: LedgerState, offer: Offer | None = None) -> Carried | None:
-    """Holds tables that people want to be held, and lets go those that nobody holds any more; ``None``: there are none.
+    """Holds tables that people want to hold, and releases tables that are not held any more; ``None`` if there are none.
 
-    From this step on no cut touches a held table. One that is stopped for another reason keeps that status, and is not tried.
-    Without an ``offer`` a release waits that only one can judge (:func:`releases_to_judge`).
+    From this step on, no cut touches a held table. A table that is stopped for another reason keeps that status, and is not
+    retried. Without an ``offer``, a release that needs one (:func:`releases_to_judge`) has to wait.
     """
     waiting = releases_to_judge(state) if offer is None else frozenset[TableId]()
     released = [r for r in state.requests.values() if r.kind is RequestKind.RELEASE and r.table_id not in waiting]
@@ -104,15 +104,16 @@ def take_up_holds(state: LedgerState, offer: Offer | None = None) -> Carried | N
 
 
 def as_reached(state: LedgerState, own: TableProgress) -> TableProgress:
-    """The table's row at its true checkpoint. Of a schema change at the very checkpoint of a running table the journal tells."""
+    """The table's row at its true checkpoint. The journal records whether a schema change at exactly that ts is done."""
     reached = state.table_checkpoint(own.table_id)
     return replace(own, checkpoint=reached, after=own.after and own.checkpoint == reached)
 
 
 def _released_unfit(state: LedgerState, offer: Offer | None) -> Iterator[TableProgress]:
-    """The tables that are released though they were loaded with rows that do not fit their place: they lack rows from then on.
+    """The rows of tables that were released though their loaded rows do not fit their checkpoint: they are incomplete from then on.
 
-    One that ``--tables`` leaves out does too: nothing would remember it until the table is taken back, or renamed into the filter.
+    This includes tables that ``--tables`` leaves out. Otherwise the problem would be forgotten by the time the table is included
+    again, or renamed into the filter.
     """
     unfit = {r.table_id: r for r in state.released if does_not_fit(state, r) or _passes_another_life(state, offer, r)}
     for table_id, request in unfit.items():
@@ -128,7 +129,7 @@ def _released_unfit(state: LedgerState, offer: Offer | None) -> Iterator[TablePr
 
 
 def _passes_another_life(state: LedgerState, offer: Offer | None, load: TableRequest) -> bool:
-    """Whether by the source's schema changes the rows of a load ahead of the table's place are not that table's."""
+    """Whether, by the source's schema changes, a load ahead of the table's checkpoint holds rows of another table."""
     if offer is None or load.kind is not RequestKind.RESYNC or load.table_id not in state.tables:
         return False
     found = overtaken(state, offer, load.table_id, load.to)
@@ -136,11 +137,11 @@ def _passes_another_life(state: LedgerState, offer: Offer | None, load: TableReq
 
 
 def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
-    """Whether a table that was loaded as of ``to`` cannot go on from where it stands.
+    """Whether a table that was loaded as of ``to`` cannot continue from its checkpoint.
 
-    Nothing but changes that are there already is applied once more to rows of later, unless a resync to there was refused, or a
-    schema change waits in between that concerns other tables too: the rows of one of them may have its name behind that, or those
-    of a later table, while its own go over to another name.
+    A table loaded as of a later time can continue: changes that it already has are applied once more. Exceptions: the resync was
+    refused, or a schema change that also concerns other tables waits in between. After such a change the table's name may belong to
+    rows of one of those tables, or of a later one, while its own rows go to another name.
     """
     reached = state.table_checkpoint(request.table_id)
     is_anothers = any(True for _ in _waiting_between(state, request))
@@ -148,7 +149,7 @@ def does_not_fit(state: LedgerState, request: TableRequest) -> bool:
 
 
 def _waiting_between(state: LedgerState, request: TableRequest) -> Iterator[JournalEntry]:
-    """The schema changes of several tables that wait between the table's place and what it was loaded as of."""
+    """Waiting schema changes of several tables, between the table's checkpoint and the time as of which it was loaded."""
     table_id, reached = request.table_id, state.table_checkpoint(request.table_id)
     for entry in state.journal.values():
         several = table_id in entry.tables and len(entry.tables) > 1
@@ -157,16 +158,17 @@ def _waiting_between(state: LedgerState, request: TableRequest) -> Iterator[Jour
 
 
 def _may_bring_rows(entry: JournalEntry, table_id: TableId) -> bool:
-    """Whether a schema change of several tables may give a name the rows of another one: not where it only takes them away."""
+    """Whether a schema change of several tables may bring rows of another table to this name, and not only take its rows away."""
     renames = read_statement(entry.statement, table_id.database).renames
     return not renames or any(new.folded == table_id.folded for _, new in renames)
 
 
 def _is_of_another_life(table_id: TableId, passed: Iterable[SchemaChange]) -> bool:
-    """Whether behind these schema changes other rows have a table's name than before them, if its own went with their table.
+    """Whether after these schema changes the table's name belongs to other rows than before.
 
-    A RENAME to the name brings them, or it only takes its rows away, and another table is there under the name by then: what can
-    have been loaded under it are rows of that one. Behind a DROP or a TRUNCATE alone nothing is left of what was loaded.
+    A renamed table keeps its rows. Either a RENAME to the name brings other rows, or a RENAME takes the table's rows away and
+    another table has the name by then: a load under the name has that table's rows. After a DROP or a TRUNCATE alone, nothing of a
+    load is left.
     """
     is_taken = False
     for change in sorted(passed, key=lambda change: change.commit_ts):
@@ -189,15 +191,14 @@ _NOT_GIVEN_UP = (
 def give_up_places(
     state: LedgerState, give_up: Callable[[str, TableId, SourcePlace], str], includes: Callable[[TableId], bool]
 ) -> Carried | None:
-    """Takes the files, or records of a stream, that people gave up out of the position; ``None`` when there are none.
+    """Makes the files, or records of a stream, that people gave up count as read in the position; ``None`` if there are none.
 
-    ``give_up`` is the source's.
-
-    A table that lacks rows, or that is not made yet, is not mended by that. A table that is held keeps the request, and so do one
-    that is to begin anew, and one that ``--tables`` leaves out and that may come to need the file.
+    ``give_up`` is the source's. Giving up does not change the status of a table that lacks rows or does not exist yet. The request
+    stays for a held table, for one that is to start over, and for one that ``--tables`` leaves out and that may come to need the
+    file.
     """
     asked = [request for request in state.requests.values() if request.kind.names_place]
-    # A table that begins anew reads all its files again, this one too.
+    # A table that starts over reads all its files again, including this one.
     resets = {request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET}
     position, tables, notices = state.position, dict(state.tables), []
     changed: set[TableId] = set()
@@ -246,10 +247,10 @@ def carry_out(
     includes: Callable[[TableId], bool],
     left: Callable[[SchemaChange], Notice | None],
 ) -> Carried | None:
-    """What the other requests ask for before the offer is planned; ``None`` when there is nothing to write.
+    """Carries out the other requests before the offer is planned; ``None`` if there is nothing to write.
 
-    Where the update has a position, what the source offers by then is not what it offered. ``includes`` is the table filter: what
-    it leaves out stays left out, at its new place. ``left`` tells what is wrong in the target when a schema change is passed over.
+    If the update has a position, the offer is outdated. ``includes`` is the table filter; a table that it leaves out stays left
+    out, at its new checkpoint. ``left`` gives the notice about what stays wrong in the target when a schema change is passed over.
     """
     used: list[str] = []
     kept: list[TableRequest] = []
@@ -262,17 +263,17 @@ def carry_out(
     for request in (request for request in state.requests.values() if request.kind in _OF_A_CUT):
         table_id = request.table_id
         if request.identity in used:
-            continue  # it was about a table that ended with one that was loaded
+            continue  # its table ended with one that was loaded
         refusal = _refusal(state, offer, source, request)
         if refusal is not None:
             notices += [Notice(refusal, table_id)] if refusal else []
             if refusal and _stays_held(state, offer, request):
-                # What was loaded would be taken for what was there before.
+                # Otherwise the loaded rows would be taken for the former ones.
                 kept.append(replace(request, kind=RequestKind.HELD))
                 again = f": load it again, and run headrace table resync {word(table_id)} once more." if _is_exact(offer) else "."
                 notices.append(Notice(f"it stays held{again}", table_id))
                 own = state.tables[table_id]
-                # One that is stopped for another reason goes on saying that.
+                # A table that is stopped for another reason keeps that reason.
                 refused += [replace(own, reason=refusal)] if own.status is TableStatus.HELD else []
             else:
                 used.append(request.identity)
@@ -311,16 +312,16 @@ def carry_out(
         requests=tuple(kept),
         used_requests=tuple(used),
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
-        # The loaded rows have these changes behind them, and a source that tells them once will not do so again.
+        # The loaded rows already include these changes, and a source that delivers them only once will not repeat them.
         shapes=told_shapes(state.with_rows(rows), passed) if source.needs_shapes else (),
     )
     return Carried(update, tuple(notices))
 
 
 def _without_needless_files(source: EventSource, position: str, offer: Offer, rows: Iterable[TableProgress]) -> str:
-    """The position in which tables that were loaded, or ended by that, miss no file of before.
+    """The position in which loaded tables, and tables that ended with them, miss no file from before.
 
-    What may hold rows from behind the loaded ones goes on being missed, and stops the table.
+    A missing file that may hold rows from after the load stays missed, and stops the table.
     """
     ends = {row.table_id: row.checkpoint for row in rows if row.status.is_gone}
     loaded = {row.table_id: row.checkpoint for row in rows if not row.status.is_gone}
@@ -329,7 +330,10 @@ def _without_needless_files(source: EventSource, position: str, offer: Offer, ro
 
 
 def _status_of_loaded(state: LedgerState, resync: TableRequest, includes: Callable[[TableId], bool]) -> TableStatus:
-    """How a table goes on that was loaded anew. One that is left out misses its files when it is taken back, and they are gone."""
+    """The status with which a loaded table continues.
+
+    A left-out table is EXCLUDED: its files are missed when it is included again, and they are gone.
+    """
     if not includes(resync.table_id):
         return TableStatus.EXCLUDED
     later = (r for r in state.standing_holds if r.table_id == resync.table_id and r.identity > resync.identity)
@@ -337,14 +341,14 @@ def _status_of_loaded(state: LedgerState, resync: TableRequest, includes: Callab
 
 
 def resyncs_due(state: LedgerState) -> frozenset[TableId]:
-    """The tables that were loaded anew as of a time that the pipeline has reached: they are to go on now."""
+    """Tables that were loaded as of a time that the pipeline has reached, so that they can continue now."""
     return frozenset(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and _is_due(state, r))
 
 
 def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
-    """Whether the table of a refused resync must not go on: it would run, or its rows do not fit its place.
+    """Whether the table of a refused resync must stay held, because it would run otherwise or its rows do not fit its checkpoint.
 
-    They do not either where a schema change lies in between behind which other rows have its name.
+    Its rows do not fit either if a schema change lies in between after which the name belongs to other rows.
     """
     own = state.tables.get(request.table_id)
     if own is None or own.status.is_gone or request.kind is not RequestKind.RESYNC or _latest_resync(state, request) is not request:
@@ -359,13 +363,13 @@ def _stays_held(state: LedgerState, offer: Offer, request: TableRequest) -> bool
 
 
 def _latest_resync(state: LedgerState, request: TableRequest) -> TableRequest:
-    """The one that counts of those that go on with the table of this one."""
+    """The latest of the resync requests for the table of this one: only that one counts."""
     asked = [r for r in state.requests.values() if r.kind is RequestKind.RESYNC and r.table_id == request.table_id]
     return max(asked, key=lambda other: other.identity)
 
 
 def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
-    """Whether the table would run if it were not for this resync."""
+    """Whether this resync is the only reason why the table does not run."""
     own = state.tables.get(request.table_id)
     others = {*state.holds, *(r.table_id for r in state.requests.values() if r.kind is RequestKind.RESYNC and r is not request)}
     is_resync = request.kind is RequestKind.RESYNC and request.table_id not in others
@@ -373,18 +377,18 @@ def _stops_because_of(state: LedgerState, request: TableRequest) -> bool:
 
 
 def _is_over_with(other: TableRequest, resync: TableRequest) -> bool:
-    """Whether an earlier request about the same table is over when this resync is carried out.
+    """Whether an earlier request about the same table is obsolete when this resync is carried out.
 
-    What was to be given up, while the table was held, may be whole by now, and hold rows of behind the load.
+    A file that was to be given up while the table was held may be whole by now, and may hold rows from after the load.
     """
     is_such = other.kind in (*HOLDS, *FLOORS) or other.kind.names_place
     return is_such and other.table_id == resync.table_id and other.identity < resync.identity
 
 
 def _reads_again(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
-    """Whether files that count as read, or that nobody wanted, are needed for a table that was loaded anew.
+    """Whether a table that was loaded needs files that count as read or that were not needed before.
 
-    None are for one that stands right before its own DROP, and is to: behind that nobody needs its rows, whichever it has.
+    Not for a table that stands right before its own DROP and stays there: after the DROP its rows do not matter.
     """
     own = state.tables[request.table_id]
     goes_back = request.to < own.checkpoint and not _stands_before_drop(state, offer, request)
@@ -392,7 +396,7 @@ def _reads_again(state: LedgerState, offer: Offer, request: TableRequest) -> boo
 
 
 def _stands_before_drop(state: LedgerState, offer: Offer, request: TableRequest) -> bool:
-    """Whether a table that is to go on from right before its DROP, or its database's, stands there already."""
+    """Whether a table that is to continue right before its DROP, or its database's, is already there."""
     own = state.tables[request.table_id]
     if own.after or own.checkpoint != request.to + 1:
         return False
@@ -401,7 +405,7 @@ def _stands_before_drop(state: LedgerState, offer: Offer, request: TableRequest)
 
 
 def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> str | None:
-    """Why a request is over without anything being done, ``""`` when nobody has to be told; ``None`` when it stands."""
+    """Why a request ends without effect; ``""`` if no message is needed; ``None`` if it stands."""
     own = state.tables.get(request.table_id)
     is_resync, gives_up_rows = request.kind is RequestKind.RESYNC, request.kind is RequestKind.SKIP_ROWS
     lacks_rows = own is not None and own.status is TableStatus.INCOMPLETE
@@ -421,7 +425,7 @@ def _refusal(state: LedgerState, offer: Offer, source: EventSource, request: Tab
 
 
 def _is_exact(offer: Offer) -> bool:
-    """Whether rows tell on which side of a commit ts they lie."""
+    """Whether rows show on which side of a commit ts they lie."""
     return offer.precision.is_exact
 
 
@@ -433,7 +437,7 @@ def _gives_up_more(own: TableProgress, request: TableRequest) -> str:
 
 
 def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, request: TableRequest) -> Iterator[str]:
-    """Why a resync cannot be carried out, the first reason first; nothing while it has to wait, and when it can."""
+    """Reasons why a resync cannot be carried out, the first one first. Empty if it must wait, or can be carried out."""
     own, at = state.tables[request.table_id], request.to
     if (latest := _latest_resync(state, request)) is not request:
         yield f"the request to go on from {at} was replaced by a later one, to go on from {latest.to}."
@@ -474,13 +478,13 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
 
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> Overtaken:
-    """What the table passes over when it goes on from where it was loaded: nothing where that lies behind it."""
+    """What the table passes over when it continues from the time of its load; empty if that lies behind its checkpoint."""
     goes_back = _reads_again(state, offer, request)
     return Overtaken() if goes_back else overtaken(state, offer, request.table_id, request.to)
 
 
 def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str:
-    """Why a table that was loaded anew cannot pass over a schema change, and what can be done."""
+    """Why a loaded table cannot pass over a schema change, and what to do."""
     if found.by is not None:
         return (
             f"{found.by}, whose name differs only in case, has not reached its schema change at {change.commit_ts}. Let it reach "
@@ -508,14 +512,14 @@ def _is_shared(found: Overtaken, change: SchemaChange, table_id: TableId) -> str
 
 
 def _is_due(state: LedgerState, request: TableRequest) -> bool:
-    """Whether the table is to be moved to where it was loaded: not before the pipeline has got there."""
+    """Whether the table is to move to the time of its load: not before the pipeline has reached it."""
     return request.table_id in state.tables and state.checkpoint >= request.to
 
 
 def _earliest(state: LedgerState, offer: Offer, own: TableProgress) -> int:
-    """The commit ts (TSO) from which on the table has the shape, and the name, that it has at its own checkpoint.
+    """The commit ts (TSO) since which the table has the shape and the name that it has at its checkpoint.
 
-    Of a table that is not followed all counts up to the pipeline's checkpoint: it was skipped.
+    For a table that is not followed, all changes up to the pipeline's checkpoint count, because they were skipped.
     """
     reached = state.checkpoint if own.status is TableStatus.NOT_FOLLOWED else own.checkpoint
     told = {c.commit_ts for c in offer.schema_changes if own.table_id in c.changes and (c.statement or c.events)}
@@ -525,7 +529,7 @@ def _earliest(state: LedgerState, offer: Offer, own: TableProgress) -> int:
 
 
 def _has_key(offer: Offer, table_id: TableId, since: int, reached: int) -> bool:
-    """Whether the table had a key, declared or not, at a commit ts (TSO) and in every shape since then, up to where it stands."""
+    """Whether the table had a key, declared or not, at a commit ts (TSO) and in every shape since then, up to ``reached``."""
     changes = [c for c in offer.schema_changes if c.table_id == table_id and c.schema is not None and c.commit_ts <= reached]
     in_order = sorted(changes, key=lambda change: change.commit_ts)
     first = max((number for number, change in enumerate(in_order) if change.commit_ts <= since), default=0)
@@ -534,7 +538,7 @@ def _has_key(offer: Offer, table_id: TableId, since: int, reached: int) -> bool:
 
 
 def _at(state: LedgerState, offer: Offer, request: TableRequest) -> list[SchemaChange]:
-    """The table's schema changes at the very time of which it was loaded: the loaded rows have them behind them."""
+    """The table's schema changes at exactly the time of its load: the loaded rows already include them."""
     told = (c for c in offer.schema_changes if request.table_id in c.changes and c.commit_ts == request.to)
     return [change for change in told if change.identity not in state.journal]
 

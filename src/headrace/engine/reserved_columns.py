@@ -1,4 +1,4 @@
-"""Columns of the source that have the name of one of Headrace's own: their tables stop, and no other. Pure."""
+"""Finds source columns whose names are reserved for Headrace. Only their tables stop. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.model.table import TableId, TableSchema, folded_name
 
 
 def without_reserved_columns(offer: Offer) -> Offer:
-    """The offer with a problem for each table that has, or had, a column whose name begins like those of the engine's own."""
+    """The offer with a problem for each table that has, or had, a column whose name begins with Headrace's reserved prefix."""
     found: dict[TableId, Problem] = {}
     for change in offer.schema_changes:
         _check(change.schema, change.table_id, change.origin, found)

@@ -1,4 +1,4 @@
-"""One round of a cut as a sink gets it: what is read, how it is spread, and the three ways to the rows. No Spark here."""
+"""One round of a cut as a sink receives it: what is read, how it is spread, and three ways to get the rows. Without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace.sinks.table_marks import TableMark
 from headrace.sources.base import EventSource
 
 ONE_TASK_BYTES = 8 << 20
-"""Up to this many source bytes a round is one task: no shuffle, no second Python stage."""
+"""A round of up to this many source bytes is one task, without a shuffle and a second Python stage."""
 _READ_TASK_BYTES = 32 << 20
 _UNIT_BYTES = 64 << 20
 _BUCKET_BYTES = 4 << 20
@@ -40,21 +40,21 @@ _CHUNK_BYTES = 16 << 20
 
 
 class Engine(Protocol):
-    """What runs the tasks of a round."""
+    """Runs the tasks of a round."""
 
     def parallelism(self) -> int:
         """How many tasks run at once. Raises JobFailedError."""
         ...
 
     def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
-        """One job. With a single unit one task reads and writes; else rows go through an exchange to so many writers.
+        """Runs one job: with a single unit, one task reads and writes; otherwise rows go through an exchange to ``writers`` tasks.
 
         Returns split reports, counts and outcomes. Raises what a writer raised, or JobFailedError.
         """
         ...
 
     def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
-        """The same without a writer: the table changes come to the driver, with the results, a chunk at a time."""
+        """As :meth:`run`, without a writer: the table changes come to the driver with the results, one chunk at a time."""
         ...
 
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
 class EngineRound:
     """A :class:`headrace.sinks.base.Round`.
 
-    ``commit`` is there where the round is the whole cut and has at most ``SinkCapabilities.atomic_bytes``.
+    ``commit`` is set if the round is the whole cut and has at most ``SinkCapabilities.atomic_bytes``.
     """
 
     engine: Engine
@@ -89,8 +89,8 @@ class EngineRound:
         apart = frozenset(problem.table_id for o in report.outcomes if (problem := o.problem) is not None and problem.needs_whole)
         if not apart:
             return report
-        # The rows of these tables that were written are written again, which does no harm: a cut may be repeated. Never with the
-        # ledger's part: this job does not know what the first one found of the other tables.
+        # Rows of these tables that were already written are written again, which is harmless because a cut may be repeated. The
+        # ledger's part is never included: this job does not have the first job's results for the other tables.
         again = self._write(writer, self._plan((s for s in self.round.splits if s.table_id in apart), texts, spread=False))
         return WriteReport(
             (*(r for r in report.splits if r.table_id not in apart), *again.splits),
@@ -111,7 +111,7 @@ class EngineRound:
         return _report(results, committed=commit is not None)
 
     def _plan(self, of_round: Iterable[Split], texts: TextComparisons | None, *, spread: bool = True) -> _Plan:
-        """One job. Without ``spread`` all of a table is one bucket."""
+        """Plans one job. Without ``spread``, each table is one bucket."""
         splits = sorted(of_round, key=lambda s: (s.table_id, s.rank))
         total = sum(s.size for s in splits)
         is_small = total <= max(ONE_TASK_BYTES, self.capabilities.atomic_bytes)
@@ -144,11 +144,14 @@ class EngineRound:
         return _Plan(read, [splits] if is_small else pack(splits, total, parallelism), writers)
 
     def _is_watched(self) -> bool:
-        """Whether writers watch the spellings of keys. Without commit ts a repeated file brings former ones back for a while."""
+        """Whether writers watch the spellings of keys. Without commit ts they do not.
+
+        A repeated file then brings old spellings back for a while.
+        """
         return self.cut.new_collations is not True and self.cut.precision.has_commit_ts
 
     def _texts(self, splits: Iterable[Split], texts: TextComparisons) -> Mapping[TableId, TextComparison]:
-        """How the target compares the texts that matter: those of keys, and, where spellings are watched, all of the table."""
+        """How the target compares the relevant texts: those of keys, and, if spellings are watched, all texts of the table."""
         shapes = {s.table_id: self.round.segments[s.table_id].schema for s in splits}
         wanted = set()
         for table_id, shape in shapes.items():
@@ -160,14 +163,14 @@ class EngineRound:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One job of a round: what is read, by which tasks, and how many tasks write."""
+    """One job of a round: what is read, by which tasks, and the number of write tasks."""
 
     read: ReadJob
     tasks: list[list[Split]]
     writers: int
 
     def chunks(self) -> Chunks:
-        """In how many parts each unit comes to the driver: more than its bytes ask for, since a row may be larger there."""
+        """The number of parts in which each unit comes to the driver: more than its bytes require, since rows may grow."""
         sizes = dict.fromkeys(range(self.read.units), 0)
         of_table = {part.table_id: sorted(part.units(self.read.units)) for part in self.read.parts}
         for split in (split for task in self.tasks for split in task):
@@ -178,9 +181,9 @@ class _Plan:
 
 
 class StreamedRound:
-    """The table changes of a round, one after another, on the driver; and then what became of it all.
+    """The table changes of a round on the driver, one by one, followed by the round's report.
 
-    Gone through once. Raises JobFailedError, and what reading and netting raise.
+    Can be iterated once. Raises JobFailedError, and the errors of reading and netting.
     """
 
     def __init__(self, items: Iterator[object]) -> None:
@@ -195,7 +198,7 @@ class StreamedRound:
                 self._results.append(item)
 
     def report(self, outcomes: Iterable[WriteOutcome]) -> WriteReport:
-        """The round's report, with what the sink says of the changes that it got. After the last change only."""
+        """The round's report, with the sink's outcomes. To be called only after the last change."""
         assert next(self._items, None) is None, "all changes are taken before anything is told of them"
         return _report([*self._results, *outcomes])
 
@@ -213,7 +216,7 @@ def _report(results: Iterable[object], *, committed: bool = False) -> WriteRepor
 
 
 def pack(splits: list[Split], total: int, parallelism: int) -> list[list[Split]]:
-    """Splits in their order, cut into tasks of about equal bytes: some per core, none above 32 MiB but for larger files."""
+    """Groups splits, in their order, into tasks of about equal bytes: several per core, up to 32 MiB except for larger files."""
     target = max(1, min(_READ_TASK_BYTES, total // (parallelism * 2)))
     tasks: list[list[Split]] = []
     filled = 0

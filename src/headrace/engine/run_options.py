@@ -1,4 +1,4 @@
-"""How a run goes: how long, from where, which tables, and what it does with what it cannot apply."""
+"""The options of a run: how long, from where, which tables, and what happens to records that cannot be applied."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from headrace.model.table import TableId
 from headrace.sinks.dead_letters import DeadLetters
 
 MAX_CUT = 1 << 30
-"""How many bytes of files a cut takes at most, where nothing else is said."""
+"""The default maximum of a cut, in bytes of files."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long to run. ``until`` is a TSO; ``poll_interval`` is in seconds; ``start`` is where tables begin (TSO).
-
-    ``until_end`` takes what lies above the last watermark too, when nothing has changed for ``quiet`` seconds, and ends then.
-    ``max_cut`` bounds a cut, in bytes as they are stored; 0 does not. ``letters`` is the dead-letter folder, which letters are
-    replayed from also when an error stops its table again.
-    """
+    """How a run behaves."""
 
     once: bool = False
     until: int | None = None
+    """TSO."""
     until_end: bool = False
+    """Also applies data above the last watermark once nothing has changed for ``quiet`` seconds, and then ends."""
     quiet: float = 10.0
     start: int | None = None
+    """Where tables begin (TSO)."""
     poll_interval: float = 1.0
+    """Seconds."""
     max_cut: int = MAX_CUT
+    """The maximum of a cut, in bytes as they are stored; 0 for no limit."""
     includes: Callable[[TableId], bool] = field(default=lambda _: True)
     filter_text: str = ""
     policies: SchemaChangePolicies = field(default_factory=SchemaChangePolicies)
     keys: DeclaredKeys = field(default_factory=DeclaredKeys)
     on_error: OnError = OnError.STOP
     letters: DeadLetters | None = None
+    """The dead-letter folder. Letters are also replayed from it after ``on_error`` was set back to STOP."""
 
     @property
     def fingerprint(self) -> str:
-        """What the ledger keeps of them, since it may not change without a word."""
+        """The options that the ledger keeps, since they must not change unnoticed."""
         return fingerprint_of(self.filter_text, self.keys)
 
     def require_going_on(self, known: LedgerState) -> None:
-        """Raises DefinitionError where the pipeline, which has this state already, cannot go on so."""
+        """Raises DefinitionError if the pipeline cannot continue from this state with these options."""
         if self.start is not None and self.start != known.start:
             raise DefinitionError(
                 f"The pipeline {known.pipeline} has a ledger that began at {known.start}; --start cannot move it.",

@@ -1,7 +1,8 @@
-"""Segments: which rows of a table belong to which round of a cut, and the shape they have there. Pure.
+"""Segments: which rows of a table belong to which round of a cut, and their shape there. Pure.
 
-A version says how its rows are decoded. Their commit ts alone says between which schema changes they count: partitions of a
-table may stand at different versions, and TiCDC goes on in an older version when a table gets the columns back that it had there.
+A version determines how its rows are decoded. Only their commit ts determines between which schema changes they count: partitions
+of a table may have different versions, and TiCDC continues in an older version when a table gets back the columns that it had
+there.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ _ColumnEvent = RenameColumnEvent | DropColumnEvent | AddColumnEvent
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What there is of one table in a cut.
-
-    ``changes`` are its schema changes of the cut, as commit ts (TSO) and level, in order; ``below`` bounds those that count for
-    its shape (TSO). ``known`` is what has ever been told of it. ``is_new``: before the first change of the cut it is not there.
-    """
+    """The data of one table in a cut."""
 
     window: Window
     splits: Sequence[Split]
     known: Sequence[SchemaChange]
+    """All schema changes of the table that were ever reported."""
     changes: Sequence[tuple[int, int]] = ()
+    """The table's schema changes in the cut, as commit ts (TSO) and level, in order."""
     below: int = MAX_TSO + 1
+    """The upper bound (TSO, exclusive) of the schema changes that count for its shape."""
     is_new: bool = False
+    """The table does not exist before the first change of the cut."""
 
     def level(self, split: Split) -> int:
         """The level of the round in which the first rows of a split are expected."""
@@ -44,7 +45,7 @@ class TablePlan:
         return self.changes[max(place, 1) - 1][1]
 
     def segments(self, precision: CommitTsPrecision) -> dict[int, Segment]:
-        """The segment of each level. Where only milliseconds are known, a schema change counts at the first TSO of its own."""
+        """The segment of each level. If only milliseconds are known, a schema change counts at the first TSO of its millisecond."""
         found = {}
         shapes = TableShapes(self.splits, self.known)
         bounds = [(0, 0), *self.changes]
@@ -70,13 +71,13 @@ def _counted(ts: int, precision: CommitTsPrecision) -> int:
 
 
 def is_found_later(change: SchemaChange, table_id: TableId) -> bool:
-    """Whether a schema change is the first that is known of a table which was there before: rows may be older than it."""
+    """Whether a schema change is the first known one of a table that existed before, so that rows may be older than it."""
     creates = any(isinstance(event, CreateTableEvent) and event.table_id == table_id for event in change.events)
     return creates and not change.statement
 
 
 def changes_of(tables: Collection[TableId], changes: Iterable[SchemaChange]) -> Mapping[TableId, list[SchemaChange]]:
-    """The schema changes that tell something of the columns of each table, in order."""
+    """The schema changes that affect the columns of each table, in order."""
     found: dict[TableId, list[SchemaChange]] = defaultdict(list)
     for change in changes:
         if change.table_id in tables:
@@ -85,7 +86,7 @@ def changes_of(tables: Collection[TableId], changes: Iterable[SchemaChange]) -> 
 
 
 class TableShapes:
-    """The shapes that a table has had. What tells of them is put in order once, since each round of a cut asks for its own."""
+    """The shapes that a table has had. Their sources are sorted once, because each round of a cut looks up its own shape."""
 
     def __init__(self, splits: Iterable[Split], known: Iterable[SchemaChange]) -> None:
         """``known`` are the table's own schema changes."""
@@ -103,28 +104,29 @@ class TableShapes:
         self._of_columns = [change for change in changes if any(isinstance(event, _ColumnEvent) for event in change.events)]
 
     def in_force(self, below: int) -> tuple[int, TableSchema]:
-        """The newest shape below a commit ts (TSO), with its version: that of the rows of a version, before what a change tells.
+        """The newest shape below a commit ts (TSO), with its version.
 
-        Where nothing is older, the first one that rows have.
+        The shape of a version's rows takes precedence over the shape in a schema change. If nothing is older, the first shape that
+        rows have.
         """
         place = bisect_left(self._told, below, key=lambda entry: entry[0])
         version, _, schema = self._told[place - 1] if place else next(entry for entry in self._told if entry[1])
         return version, schema
 
     def recasts(self, version: int, schema: TableSchema) -> Mapping[int, Recast]:
-        """What is to be done with rows of each version that has not the columns of the shape in force."""
+        """How to convert the rows of each version whose columns differ from the shape in force."""
         return _Recasts(self, version, schema)
 
     @property
     def held(self) -> Mapping[int, TableSchema]:
-        """The shape of the rows of each version that has some."""
+        """The shape of the rows of each version that has rows."""
         return self._held
 
     def recast(self, own: int, version: int, schema: TableSchema) -> Recast:
-        """How the rows of a version become rows of the shape that is in force, and of the version that has it (TSO).
+        """How the rows of a version become rows of the shape in force, whose version (TSO) is ``version``.
 
-        Columns are followed through renames. One that came later has no value in such rows, also when it has the name of a former
-        one, and neither has one whose type is another one now.
+        Columns are followed through renames. A column that was added later has no value in such rows, even if a former column had
+        its name. The same applies to a column whose type has changed.
         """
         written, names = self._held[own], self._names(own, version)
         kept, missing = [], []
@@ -138,9 +140,9 @@ class TableShapes:
         return Recast(tuple(kept), tuple(c.name for c in written.row_columns if c.name not in used), tuple(missing))
 
     def _names(self, own: int, version: int) -> Mapping[str, str]:
-        """What the columns in the rows of a version are called at a later one: by the folded name there, the one in the rows.
+        """The names at a later version of the columns in a version's rows: the folded name there, with the name in the rows.
 
-        Rounds come in order, so names are carried on from where the last round left them.
+        Rounds come in order, so the names are continued from where the last round left them.
         """
         first = bisect_right(self._of_columns, own, key=_commit_ts)
         end = max(first, bisect_right(self._of_columns, version, key=_commit_ts))
@@ -158,7 +160,7 @@ def _commit_ts(change: SchemaChange) -> int:
 
 
 class _Recasts(Mapping[int, Recast]):
-    """Made when a round asks for them: there are as many rounds as versions, and each reads rows of few versions."""
+    """Created on demand: there are as many rounds as versions, and each round reads rows of few versions."""
 
     def __init__(self, shapes: TableShapes, version: int, schema: TableSchema) -> None:
         self._shapes, self._version, self._schema = shapes, version, schema
@@ -178,7 +180,7 @@ class _Recasts(Mapping[int, Recast]):
 
 
 def of_other_shape(splits: Sequence[Split], known: Iterable[SchemaChange], below: int) -> Split | None:
-    """A split whose rows have to be brought to the newest shape below a commit ts (TSO), if there is one."""
+    """A split whose rows must be converted to the newest shape below a commit ts (TSO), if there is one."""
     _, schema = TableShapes(splits, known).in_force(below)
     return next((split for split in splits if _columns(split.schema) != _columns(schema)), None)
 

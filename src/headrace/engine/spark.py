@@ -1,8 +1,7 @@
-"""The one home of the SparkSession and of Spark jobs. Nothing else in Headrace imports pyspark.
+"""The only module that imports pyspark: the SparkSession and all Spark jobs.
 
-Facts this relies on, measured on 2 cores: a session takes 4-8 s to start and its first job 5-6 s; a job with one Python
-stage costs 150 ms as a DataFrame and 90 ms as an RDD, one with a shuffle and two Python stages 310-350 ms.
-``docs/performance.md`` has the details.
+Measured on 2 cores: a session takes 4-8 s to start, and its first job 5-6 s. A job with one Python stage costs 150 ms as a
+DataFrame and 90 ms as an RDD; one with a shuffle and two Python stages costs 310-350 ms. ``docs/performance.md`` has the details.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ _DYING_SECONDS = 5.0
 
 
 def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[str, str]:
-    """The session's configuration: what the design fixes, the sink's part, and the user's ``--spark`` on top.
+    """The session's configuration: Headrace's fixed settings, then the sink's, then the user's (``--spark``).
 
-    Raises DefinitionError for a setting that would break exactly-once writing, and for one that would show a secret.
+    Raises DefinitionError for a setting that would break exactly-once writing or reveal a secret.
     """
     settings = {
         "spark.master": "local[*,4]",
@@ -78,19 +77,19 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
             f"-Dlog4j2.configurationFile={files('headrace.engine') / 'log4j2.properties'}"
         ),
         "spark.sql.adaptive.enabled": "false",
-        # The splits of each read task are a partition of their own, however few bytes they are.
+        # The splits of each read task are one partition, even if they have few bytes.
         "spark.sql.execution.arrow.localRelationThreshold": "0",
-        # A row of the exchange holds up to several MiB: the default of 10,000 rows a batch would not fit any heap.
+        # A row of the exchange may hold several MiB: batches of 10,000 rows, the default, would not fit into any heap.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
         "spark.shuffle.compress": "true",
-        # What tasks are told holds passwords. Above 1 MiB, some thousand files, PySpark would lay it down in a file.
+        # The tasks' closure holds passwords. Above 1 MiB (some thousand files) PySpark would write it into a file.
         "spark.broadcast.UDFCompressionThreshold": "1g",
-        # Spark's own pattern leaves Azure's keys and signatures in event logs, and so the values of URLs.
+        # Spark's own pattern would leave Azure keys and signatures, and values of URLs, in event logs.
         "spark.redaction.regex": SECRET.pattern,
         "spark.redaction.string.regex": SECRET_PART.pattern,
-        # Without it the JVM takes Java objects from everybody who reaches its ports. In local mode it draws a secret of its own,
-        # which leaves it nowhere.
+        # Without it the JVM accepts Java objects from anyone who can reach its ports. In local mode the JVM generates the secret
+        # itself and does not pass it on.
         "spark.authenticate": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -112,7 +111,7 @@ def session_settings(user: Mapping[str, str], sink: Mapping[str, str]) -> dict[s
 
 @dataclass(frozen=True)
 class _Shuffle:
-    """Between the halves of a job: how many units there are, how many tasks take them, and whether they get them in order."""
+    """The shuffle of a job: the number of units, the number of tasks that take them, and whether units come in order."""
 
     units: int
     writers: int
@@ -122,7 +121,7 @@ class _Shuffle:
 class SparkEngine:
     """Starts a session when it is first needed, and runs one job at a time on it.
 
-    ``run`` blocks; ``cancel`` and ``counts`` may be called from another thread meanwhile.
+    ``run`` blocks; meanwhile ``cancel`` and ``counts`` may be called from another thread.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -136,9 +135,9 @@ class SparkEngine:
         return self._session is not None
 
     def start(self) -> SparkSession:
-        """The session, started when there is none.
+        """The session; starts one if there is none.
 
-        Raises MissingPartError when no Java is found, JobFailedError when the JVM has died: the next call starts another.
+        Raises MissingPartError if no Java is found, and JobFailedError if the JVM has died. The next call then starts another one.
         """
         with self._lock:
             if self._session is not None and jvm.has_died():
@@ -155,9 +154,9 @@ class SparkEngine:
     def _new_session(self) -> SparkSession:
         java = find_java()
         os.environ["JAVA_HOME"] = str(java.home)
-        # Spark takes `python3` from PATH otherwise, which need not have pyarrow.
+        # Otherwise Spark would take `python3` from PATH, which may lack pyarrow.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # PySpark's daemons start with `-m`, which looks for modules in the working folder first: others may write to that.
+        # PySpark's daemons start with `-m`, which searches the working folder for modules first. Others may write to that folder.
         os.environ["PYTHONSAFEPATH"] = "1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.update(launch_environment(os.environ))
@@ -178,13 +177,13 @@ class SparkEngine:
         return session
 
     def _forget(self) -> None:
-        """Lets go of a session whose JVM has died."""
+        """Drops a session whose JVM has died."""
         self._session = None
         jvm.forget()
 
     @contextmanager
     def _looking_after_jvm(self) -> Iterator[None]:
-        """For what asks the JVM. Where that fails since it died, raises JobFailedError; the next start makes another one."""
+        """Wraps calls to the JVM. If one fails since the JVM has died, raises JobFailedError; the next start creates another."""
         try:
             yield
         except Exception as error:
@@ -197,7 +196,7 @@ class SparkEngine:
             raise JobFailedError(told, jvm.HINT) from None
 
     def warm_up(self) -> None:
-        """Runs an empty job of each kind, which costs seconds the first time only."""
+        """Runs an empty job of each kind, because the first job of a kind takes seconds longer."""
         self._run_alone(_nothing)
         self._run_halves(_nothing, [b""], _nothing, _Shuffle(1, 1))
 
@@ -208,7 +207,7 @@ class SparkEngine:
             return int(session.sparkContext.defaultParallelism)
 
     def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
-        """One job. With a single unit one task reads and writes; else rows go through a shuffle to so many ``writers``.
+        """Runs one job. With a single unit, one task reads and writes; otherwise rows are shuffled to ``writers`` write tasks.
 
         Returns split reports, counts and outcomes. Raises what a writer raised, or JobFailedError.
         """
@@ -228,7 +227,7 @@ class SparkEngine:
             receiver.job_ended()
 
     def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
-        """Table changes and results come to the driver, a chunk at a time. Raises the gravest exception among the results."""
+        """Table changes and results come to the driver, one chunk at a time. Raises the most severe exception among the results."""
         local = is_local(self._settings["spark.master"])
         session = self.start()
         receiver = self._receiver
@@ -249,7 +248,7 @@ class SparkEngine:
             receiver.job_ended()
 
     def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
-        """Stages ranges, a task for each; the reports in the order of the ranges. Raises what a task raised, or JobFailedError."""
+        """Stages ranges, one task for each. Reports have the order of the ranges. Raises what a task raised, or JobFailedError."""
         task = _staging_task(source, is_local(self._settings["spark.master"]))
         given = [(number, pickle.dumps(of)) for number, of in enumerate(ranges)]
 
@@ -260,11 +259,11 @@ class SparkEngine:
         return [report for _, report in sorted(found, key=lambda item: item[0])]
 
     def _run_alone(self, task: Callable[[Iterator[int]], Iterator[bytes]]) -> list[object]:
-        """One task as an RDD: planning a DataFrame would nearly double what a small cut takes (169 ms instead of 92)."""
+        """Runs one task as an RDD: planning a DataFrame would nearly double the time of a small cut (169 ms instead of 92)."""
         return self._results(lambda session: session.sparkContext.parallelize([0], 1).mapPartitions(task).collect())
 
     def _run_halves(self, first: Task, inputs: Sequence[bytes], second: Task, shuffle: _Shuffle) -> list[object]:
-        """Read tasks, one for each input, and a shuffle to units, of which each of the write tasks takes some one by one."""
+        """Runs a read task for each input, and a shuffle to units, which the write tasks process one by one."""
 
         def collect(session: SparkSession) -> list[bytes]:
             frame = self._exchanged(session, first, inputs, shuffle).mapInArrow(second, _RESULT_DDL)
@@ -273,7 +272,7 @@ class SparkEngine:
         return self._results(collect)
 
     def _exchanged(self, session: SparkSession, first: Task, inputs: Sequence[bytes], shuffle: _Shuffle) -> DataFrame:
-        # A record batch each: Spark makes a partition of it.
+        # One record batch for each input: Spark makes a partition of each.
         rows = [pa.record_batch([pa.array([given], pa.binary())], names=["splits"]) for given in inputs]
         frame = session.createDataFrame(pa.Table.from_batches(rows)).mapInArrow(first, _EXCHANGE_DDL)
         frame = frame.repartitionById(shuffle.units, "unit")
@@ -282,7 +281,7 @@ class SparkEngine:
         return frame.coalesce(shuffle.writers) if shuffle.writers < shuffle.units else frame
 
     def _results(self, collect: Callable[[SparkSession], list[bytes]]) -> list[object]:
-        """What the tasks of a job pickled. Raises the gravest exception among it, or JobFailedError."""
+        """The unpickled results of a job's tasks. Raises the most severe exception among them, or JobFailedError."""
         session = self.start()
         with self._job_of(session):
             payloads = collect(session)
@@ -292,7 +291,7 @@ class SparkEngine:
 
     @contextmanager
     def _job_of(self, session: SparkSession) -> Iterator[None]:
-        """A job, which may be cancelled. Raises JobFailedError."""
+        """Wraps a job, which may be cancelled. Raises JobFailedError."""
         try:
             with self._looking_after_jvm():
                 session.sparkContext.setJobGroup(_JOB_GROUP, "headrace cut", interruptOnCancel=True)
@@ -303,11 +302,11 @@ class SparkEngine:
             raise JobFailedError("A Spark job failed.", _innermost(error)) from error
 
     def counts(self) -> tuple[int, int]:
-        """Files and rows that tasks of the current job have read so far, as far as they told."""
+        """The files and rows that tasks of the current job have read so far, according to their progress messages."""
         return self._receiver.counts() if self._receiver is not None else (0, 0)
 
     def cancel(self) -> None:
-        """Ends the running job. Its tasks may go on writing for seconds: raise the attempt afterwards."""
+        """Ends the running job. Its tasks may continue to write for seconds, so raise the attempt afterwards."""
         session = self._session
         if session is not None:
             # A job whose JVM has died ends by itself.
@@ -315,11 +314,11 @@ class SparkEngine:
                 session.sparkContext.cancelJobGroup(_JOB_GROUP)
 
     def kill(self) -> None:
-        """Ends a JVM that does not answer: :meth:`stop`, which waits for it, then comes to its end."""
+        """Ends a JVM that does not respond, so that :meth:`stop`, which waits for it, can finish."""
         jvm.kill()
 
     def stop(self) -> None:
-        """Ends the session. One that is still starting is left to end with the process, which closes its input."""
+        """Ends the session. One that is still starting ends with the process, which closes its input."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -336,7 +335,7 @@ class SparkEngine:
 
 
 def _innermost(error: BaseException) -> str:
-    """The last Python line of a job's stack trace: Spark wraps it in a page of Java."""
+    """The last Python line of a job's stack trace, which Spark wraps in a page of Java."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if line.split(":", 1)[0].endswith(("Error", "Exception")) and " " not in line.split(":", 1)[0]]
     return python[-1] if python else (lines[0] if lines else type(error).__name__)
@@ -356,7 +355,7 @@ def _forget_archives(local: bool) -> None:
 
 
 def _nothing(items: Iterator[object]) -> Iterator[Any]:
-    """A task that reads its input and says nothing."""
+    """A task that reads its input and returns nothing."""
     for _ in items:
         pass
     yield from ()
@@ -368,7 +367,7 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool) -> Callable[[Iterator[int]], Iterator[bytes]]:
     def run(numbers: Iterator[int]) -> Iterator[bytes]:
         _forget_archives(local)
-        for _ in numbers:  # a worker whose input was not read to its end is not used again, and a new one takes 0.8 s
+        for _ in numbers:  # Spark does not reuse a worker that has not read all of its input, and a new one takes 0.8 s
             pass
         for result in WriteTask(write, 0).results([(REPORTING_UNIT, unit_of_splits(read, splits))]):
             yield pickle.dumps(result)
@@ -417,7 +416,7 @@ def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
         of_units = groupby(rows_of(batches), key=lambda row: row.unit)
         units = ((number, unit_of_rows(read, rows)) for number, rows in of_units)
         yield from result_batch(WriteTask(write, context.partitionId()).results(units))
-        for _ in batches:  # what an exception left: see _whole_task
+        for _ in batches:  # the rest after an exception: see _whole_task
             pass
 
     return run

@@ -1,6 +1,6 @@
-"""Where the programs and files lie that a session of Spark starts with: none of them in the working folder, or beside it.
+"""Where the programs and files of a Spark session come from: never from the working folder, or from beside it.
 
-PySpark looks for ``spark-submit`` in the folder above the working folder first, which may be one that every user can write to.
+PySpark searches the folder above the working folder for ``spark-submit`` first; every user may have write access there.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from headrace.errors import DefinitionError, MissingPartError
 
 _FOLDERS = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Spark runs and loads what lies there: programs, ``spark-env.sh``, ``spark-defaults.conf``, ``log4j2.properties``."""
+"""Spark runs and loads files from there: programs, ``spark-env.sh``, ``spark-defaults.conf``, ``log4j2.properties``."""
 _SEARCHED = ("PATH", "LD_LIBRARY_PATH", "SPARK_DIST_CLASSPATH")
-"""Lists of folders, in which an entry that is empty or relative stands for a place in the working folder."""
+"""Lists of folders. An empty or relative entry means a place in the working folder."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Where nothing is left of ``PATH``: an empty one is the working folder, and bash makes one up where there is none."""
+"""Used if no entry of ``PATH`` is left: an empty ``PATH`` means the working folder, and bash invents one if there is none."""
 
 
 def launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What has to change in the environment before PySpark launches a JVM.
+    """The changes to the environment that are needed before PySpark launches a JVM.
 
-    Raises DefinitionError for a variable that names a folder relative to the working folder, MissingPartError where no Spark is
+    Raises DefinitionError for a variable that names a folder relative to the working folder, MissingPartError if no Spark is
     installed.
     """
     for name in _FOLDERS:
@@ -44,7 +44,7 @@ def _absolute_entries(searched: str) -> str:
 
 
 def _installed_spark() -> Path:
-    """The Spark in the installed package, or the one that PySpark's installation has put beside it (PYSPARK_HADOOP_VERSION)."""
+    """The Spark in the installed package, or the one that PySpark's installation put beside it (PYSPARK_HADOOP_VERSION)."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise MissingPartError("PySpark is not installed.", "Run: pip install pyspark")

@@ -1,4 +1,4 @@
-"""Has the ranges of a stream staged: in the driver itself where they are few, in Spark tasks where there is more."""
+"""Stages the ranges of a stream: in the driver if they are few, otherwise in Spark tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.model.stream import Range, StageReport
 from headrace.sources.base import StreamSource
 
 IN_DRIVER_BYTES = 8 << 20
-"""Less than this is staged without a job."""
+"""Ranges with fewer bytes in total are staged without a job."""
 
 
 class StagingEngine(Protocol):
-    """What runs tasks that stage."""
+    """Runs staging tasks."""
 
     def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
-        """One job, a task for each range; the reports in the order of the ranges. Raises what a task raised, or JobFailedError."""
+        """One job, with a task for each range. Reports in the order of the ranges. Raises what a task raised, or JobFailedError."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Where tables stand around a schema change: before it, held by it, and after it. Pure."""
+"""Where tables stand around a schema change: before it, held before it, and after it. Pure."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from headrace.model.tso import format_tso
 
 @dataclass(frozen=True)
 class Passed:
-    """Up to which commit ts (TSO) a source that forgets has passed over records, and what that means for tables."""
+    """The commit ts (TSO) up to which a source that forgets has passed over records, and the consequences for tables."""
 
     up_to: int = 0
     lasting: frozenset[TableId] = frozenset()
-    """Tables that stood below before the cut: what they lack may be more than rows, so that a TRUNCATE does not end it."""
+    """Tables whose checkpoint was below ``up_to`` before the cut. They may lack more than rows, so a TRUNCATE does not complete
+    them."""
 
     @classmethod
     def of(cls, up_to: int, checkpoints: Mapping[TableId, int]) -> Passed:
-        """``checkpoints`` are the tables' before the cut (TSO)."""
+        """``checkpoints`` are the tables' checkpoints before the cut (TSO)."""
         return cls(up_to, frozenset(t for t, reached in checkpoints.items() if reached < up_to))
 
     def behind(self, table_id: TableId, commit_ts: int) -> dict[TableId, str]:
-        """Why a table lacks rows that begins at a commit ts (TSO); nothing where it does not."""
+        """Why a table that begins at a commit ts (TSO) lacks rows; empty if it does not."""
         if commit_ts >= self.up_to or table_id.is_database:
             return {}
         why = (
@@ -54,7 +55,7 @@ NOTHING_PASSED = Passed()
 
 
 def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, before), with those of a dropped database: some of them may be gone when the cut breaks off."""
+    """The change's tables at (V, before), with those of a dropped database: some may be gone if the cut is aborted."""
     rows = []
     for table_id in sorted(change.changes | dropped_with(change)):
         base = state.tables.get(table_id) or _before_its_beginning(state, table_id, change)
@@ -64,20 +65,20 @@ def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...
 
 
 def _came_with(own: TableProgress, commit_ts: int) -> bool:
-    """Whether a table came to its name by another part of the statement at a commit ts (TSO), as in a RENAME of several tables.
+    """Whether a table got its name in another part of the statement at this commit ts (TSO), as in a RENAME of several tables.
 
-    It stays (V, after): before its own beginning nothing has made a table.
+    It stays at (V, after), because it does not exist before its own beginning.
     """
     return own.after and own.checkpoint == own.incarnation == commit_ts
 
 
 def dropped_with(change: SchemaChange) -> frozenset[TableId]:
-    """The tables and views that end with the databases which the change drops."""
+    """The tables and views that end with the databases that the change drops."""
     return frozenset(t for event in change.events if isinstance(event, DropDatabaseEvent) for t in event.tables | event.stays)
 
 
 def follows(own: TableProgress | None, change: SchemaChange) -> bool:
-    """Whether a change moves a table at all: one that is not followed stays so until something comes to its name, or it ends."""
+    """Whether a change moves a table at all. A table that is not followed stays so until a new table gets its name, or it ends."""
     if own is None or own.status is not TableStatus.NOT_FOLLOWED:
         return True
     begun = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
@@ -86,14 +87,14 @@ def follows(own: TableProgress | None, change: SchemaChange) -> bool:
 
 
 def unborn(table_id: TableId, start: int) -> TableProgress:
-    """A table that nothing made yet: it stands before the first of its changes."""
+    """A table that does not exist yet: it stands before the first of its changes."""
     return TableProgress(table_id, start, after=False, incarnation=start)
 
 
 def held(row: TableProgress, at: int, former: TableProgress | None) -> TableProgress:
     """The row of a table that stops before a schema change at a commit ts (TSO). ``former`` is its row until now.
 
-    What is gone begins anew with the change, unless that was found after the table's end.
+    A table that is gone begins anew with the change, unless the change was found after the table's end.
     """
     if former is None or is_unborn(former) or (former.status.is_gone and at >= former.checkpoint):
         begins, again = max(row.checkpoint, at), former is not None and (former.again or former.status.is_gone)
@@ -105,7 +106,7 @@ def held(row: TableProgress, at: int, former: TableProgress | None) -> TableProg
 
 
 def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableId]) -> dict[TableId, str]:
-    """The tables that get the rows of one that lacks some by a RENAME, and why they lack them."""
+    """Tables that get, by a RENAME, the rows of a table that lacks some, and the reason why they are missing."""
     lacking: dict[TableId, str] = {}
     for event in change.events:
         if not isinstance(event, RenameTableEvent):
@@ -126,12 +127,12 @@ def _lacking(state: LedgerState, change: SchemaChange, behind: Collection[TableI
 
 
 def _told_of(reason: str, old: TableId, new: TableId) -> str:
-    """A reason of one table as that of another, with the commands that it names."""
+    """A table's reason rewritten for another table, including the commands in it."""
     return reason.replace(word(old), word(new)).replace(str(old), str(new))
 
 
 def _reasons_carried(state: LedgerState, change: SchemaChange) -> dict[TableId, str]:
-    """What the ledger goes on saying of rows that get another name, or another table, such as that some of them were given up."""
+    """The reasons that stay with rows when they move to another name or table, such as that some rows were given up."""
     told: dict[TableId, str] = {}
     for event in change.events:
         match event:
@@ -150,9 +151,9 @@ _WHOLE = ("", 0)
 
 
 def _missing_behind(state: LedgerState, change: SchemaChange, *, ran: bool) -> dict[TableId, tuple[str, int]]:
-    """What tables lack behind a change, and what they were loaded as of (``TableProgress.lacks`` and ``loaded``).
+    """What tables lack after a change, and as of when they were loaded (``TableProgress.lacks`` and ``loaded``).
 
-    Both go with the rows, and end with them where the change ``ran``.
+    Both move with the rows, and are cleared if the rows are removed by a change that ``ran``.
     """
     told: dict[TableId, tuple[str, int]] = {}
 
@@ -183,37 +184,37 @@ def _reason_at(state: LedgerState, table_id: TableId, commit_ts: int) -> str:
 
 
 def _given_up_of(state: LedgerState, table_id: TableId, commit_ts: int) -> str:
-    """What of a table's rows up to a commit ts (TSO) was given up, if that is not over yet."""
+    """Which of a table's rows up to a commit ts (TSO) were given up, if that request is not completed yet."""
     asked = (r for r in state.requests.values() if r.table_id == table_id and r.kind is RequestKind.SKIP_ROWS)
     return next((given_up(request, commit_ts) for request in asked if request.since < commit_ts), "")
 
 
 def _newcomer(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
-    """A table that begins: not lifted by the pipeline's checkpoint, which may be ahead of a table that was found late."""
+    """A table that begins. The pipeline's checkpoint does not move it, because that may be ahead of a table that was found late."""
     return TableProgress(table_id, state.start, status=TableStatus.CATCHING_UP, incarnation=change.commit_ts)
 
 
 def _before_its_beginning(state: LedgerState, table_id: TableId, change: SchemaChange) -> TableProgress:
-    """A table that the change may make. It is not made yet, also where it is to have the shape of before the start."""
+    """A table that the change may create. It does not exist yet, even if it is to have a shape from before the start."""
     return replace(_newcomer(state, table_id, change), after=False, incarnation=max(change.commit_ts, state.start))
 
 
 def _with_beginning(base: TableProgress, change: SchemaChange) -> TableProgress:
-    """The table as one that began with the change, where this makes it by an older shape."""
+    """The table as one that began with the change, if the change creates it with an older shape."""
     is_made_now = is_found_later(change, base.table_id) and not base.has_been
     return replace(base, incarnation=change.commit_ts) if is_made_now else base
 
 
 def _reached(base: TableProgress, change: SchemaChange) -> int:
-    """The checkpoint of a table at a schema change. One that was there before its first shape was found may have older rows."""
+    """The checkpoint of a table at a schema change. A table that existed before its first shape was found may have older rows."""
     return base.checkpoint if is_found_later(change, base.table_id) else max(base.checkpoint, change.commit_ts)
 
 
 def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[TableId]) -> bool:
-    """Whether a person decided that the change is over, though these tables are stopped before it, because others wait for it.
+    """Whether a person ended the change, although these tables are stopped before it, because other tables wait for it.
 
-    They have to be known as stopped already: what only this cut has found may be good again in the next one. Nothing of a held
-    table moves.
+    These tables must already be recorded as stopped: a problem found only in this cut may be gone in the next one. A held table
+    does not move.
     """
     decision = state.decisions.get(change.identity)
     if decision is None or decision.verdict is Verdict.APPROVE or len(change.changes) == 1:
@@ -229,11 +230,11 @@ def after(
     *,
     ran: bool = True,
 ) -> tuple[TableProgress, ...]:
-    """The change's tables at (V, after): created, altered, gone, or under a new name.
+    """The change's tables at (V, after): created, altered, gone, or renamed.
 
-    ``behind`` are those that are stopped before it, when a person let it pass all the same. They stay where they are, or end with
-    it; who gets their rows lacks what they lack. ``passed``: up to where rows may be missing behind it. Where it was skipped, or
-    something else ran in its place (``ran``), what it would have emptied has the rows that it had.
+    ``behind`` are tables that were stopped before the change when a person let it pass. They stay where they are, or end with the
+    change; a table that gets their rows lacks what they lack. ``passed``: up to where rows may be missing after the change. If the
+    change was skipped or replaced by another statement (``ran`` false), tables that it would have emptied keep their rows.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()

@@ -1,4 +1,4 @@
-"""``headrace reset --table``: a table begins anew with its CREATE, as if the pipeline had never seen it. Pure."""
+"""``headrace reset --table``: a table starts over with its CREATE, as if the pipeline had never read it. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.sources.base import EventSource
 
 
 def resets_asked(state: LedgerState) -> frozenset[TableId]:
-    """The tables that somebody wants to begin anew."""
+    """The tables that people want to start over."""
     return frozenset(request.table_id for request in state.requests.values() if request.kind is RequestKind.RESET)
 
 
@@ -27,11 +27,11 @@ def begin_anew(
     includes: Callable[[TableId], bool],
     has_rows: Callable[[TableId], bool],
 ) -> Carried | None:
-    """Lets tables begin anew, or says why not; ``None`` when nobody asked for it.
+    """Makes tables start over, or says why they cannot; ``None`` if there is no such request.
 
-    All that people asked of such a table before is over with it, a hold too. Where the update has a position, what the source
-    offers by then is not what it offered. ``includes`` is the table filter. ``has_rows`` asks the target: a table that was dropped
-    for a reset which is refused lacks rows.
+    All earlier requests about such a table are completed with it, including a hold. If the update has a position, the offer is
+    outdated. ``includes`` is the table filter. ``has_rows`` looks into the target: if a table was dropped there for a reset that is
+    refused, it lacks rows.
     """
     asked = [request for request in state.requests.values() if request.kind is RequestKind.RESET]
     if not asked:
@@ -54,11 +54,11 @@ def begin_anew(
         used += [other.identity for other in state.requests.values() if _is_over_with(other, request)]
         begins = _beginning(state, own)
         came = own.incarnation > state.start
-        # What is there by then was the pipeline's: nothing of it is taken for rows as of the start.
+        # Rows that exist in the target by then were the pipeline's: they are not taken for rows as of the start.
         anew = replace(own, checkpoint=begins, after=not came, reason="it was reset", lacks="", loaded=0, again=own.again or came)
         is_held = table_id in _without(state, used).held
         if not came and state.start:
-            # Nothing creates it, so somebody has to load it as of then: released without that it lacks rows.
+            # No change creates it, so a person must load it as of then. If it is released without that, it lacks rows.
             used.remove(request.identity)
             holds.append(replace(request, kind=RequestKind.HELD, to=begins))
             is_held = True
@@ -83,7 +83,7 @@ def begin_anew(
 def _refusals(
     state: LedgerState, offer: Offer, source: EventSource, includes: Callable[[TableId], bool], table_id: TableId
 ) -> Iterator[str]:
-    """Why a table cannot begin anew, the first reason first."""
+    """Reasons why a table cannot start over, the first one first."""
     own = state.tables.get(table_id)
     if own is None or own.status in (TableStatus.GONE, TableStatus.GONE_WAITING):
         yield "the table is gone."
@@ -131,12 +131,12 @@ def _refusals(
 
 
 def _beginning(state: LedgerState, own: TableProgress) -> int:
-    """The commit ts (TSO) from which on the table's changes are the pipeline's."""
+    """The commit ts (TSO) from which the table's changes belong to the pipeline."""
     return max(own.incarnation, state.start)
 
 
 def _entries(state: LedgerState, own: TableProgress) -> list[JournalEntry]:
-    """What the journal holds of the table since it has its name."""
+    """The journal's entries about the table since it has its name."""
     return [e for e in state.journal.values() if own.table_id in e.tables and e.commit_ts >= own.incarnation]
 
 

@@ -1,4 +1,4 @@
-"""Schema changes that cannot be read now, or not any more: which tables wait for them, and what a person may decide. Pure."""
+"""Schema changes that cannot be read, now or any more: which tables wait for them, and what a person may decide. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FEW = 16
 
 
 def is_understood(change: SchemaChange) -> bool:
-    """Whether it is known what the change touches; else its ``changes`` are all that it may concern."""
+    """Whether it is known which tables the change touches. Otherwise its ``changes`` are all tables that it may concern."""
     return change.unread is None and read_statement(change.statement, change.database).kind is not StatementKind.UNKNOWN
 
 
@@ -36,9 +36,10 @@ _KEPT = 100
 
 
 def kept_unread(changes: Iterable[SchemaChange]) -> list[SchemaChange]:
-    """Of changes that cannot be read those that the journal keeps for people, whether they hold a table or not.
+    """The unreadable changes that the journal keeps for people, whether or not they hold a table.
 
-    They are all that may concern few tables, and the first of the others: each is kept with all of its tables.
+    These are all changes that may concern only a few tables, but only the first of the others, because an entry lists all of its
+    tables.
     """
     kept, others = [], 0
     for change in changes:
@@ -50,15 +51,16 @@ def kept_unread(changes: Iterable[SchemaChange]) -> list[SchemaChange]:
 
 
 def known_names(change: SchemaChange) -> frozenset[TableId]:
-    """What the change is known to touch, without the many tables that only wait until somebody knows."""
+    """The tables that the change is known to touch, without the many tables that wait only because this is unknown."""
     touched = change.touches
     return touched if len(touched) <= _FEW or is_understood(change) else frozenset({change.table_id})
 
 
 def of_those_before(state: LedgerState, change: SchemaChange, follows: Followed, before: TablesBefore) -> SchemaChange:
-    """The change for the tables that have not passed it. Its own stays before it where rows of it would lack their shape.
+    """The change limited to tables that have not passed it. Its own table stays before it if its rows would lack their shape.
 
-    Where nothing tells of which table its rows are, they may be of any that was there and that the source does not tell of by then.
+    If it is unknown to which table its rows belong, they may belong to any table that existed and that the source does not mention
+    by then.
     """
     ts = change.commit_ts
     concerned = before.among(change.changes, ts)
@@ -71,7 +73,7 @@ def of_those_before(state: LedgerState, change: SchemaChange, follows: Followed,
 
 
 class TablesBefore:
-    """Which tables have not passed a commit ts, of sets that many changes share: each is gone through once for all of them."""
+    """Finds tables that have not passed a commit ts, in sets that many changes share. Each set is scanned once for all changes."""
 
     def __init__(self, state: LedgerState, follows: Followed) -> None:
         self._state, self._follows = state, follows
@@ -79,7 +81,7 @@ class TablesBefore:
         self._found: dict[tuple[frozenset[TableId], int, int], frozenset[TableId]] = {}
 
     def among(self, tables: frozenset[TableId], commit_ts: int) -> frozenset[TableId]:
-        """Those that are followed up to a commit ts (TSO) and have not passed it; the set itself where all of it is meant."""
+        """The tables that are followed up to a commit ts (TSO) and have not passed it; the same set object if these are all."""
         if tables not in self._bounds:
             self._bounds[tables] = (
                 sorted({reached(self._state, t) for t in tables}),
@@ -94,7 +96,7 @@ class TablesBefore:
 
 
 def lacks_shape(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether rows wait for a shape that cannot be read, though nobody waits for the change itself any more."""
+    """Whether rows wait for a shape that cannot be read, though no table waits for the change itself any more."""
     if is_pending(state, change) and not is_given_up(state, change):
         return False
     is_first = change.commit_ts <= state.start and change.table_id not in state.tables
@@ -102,7 +104,7 @@ def lacks_shape(state: LedgerState, change: SchemaChange) -> bool:
 
 
 def without_shape(change: SchemaChange, problem: Problem) -> Problem:
-    """What is told of a table whose rows lack their shape."""
+    """The problem of a table whose rows lack their shape."""
     if not change.has_rows:
         return problem
     hint = (
@@ -113,10 +115,10 @@ def without_shape(change: SchemaChange, problem: Problem) -> Problem:
 
 
 def untold(state: LedgerState, told: Iterable[SchemaChange]) -> list[SchemaChange]:
-    """The changes that the journal holds as waiting or begun, and of which the source tells nothing any more.
+    """The changes that the journal has as waiting or begun, and that the source does not have any more.
 
-    Their tables wait before them: a schema file that was removed does not undo what was done at the source. ``told`` is all that
-    the source tells, in whatever spelling, readable or not.
+    Their tables wait before them, because removing a schema file does not undo what was done at the source. ``told`` are all
+    changes of the source, in any spelling, readable or not.
     """
     unsettled = [e for e in state.journal.values() if not e.state.is_settled and not is_unread_statement(e.statement)]
     if not unsettled:
@@ -127,7 +129,7 @@ def untold(state: LedgerState, told: Iterable[SchemaChange]) -> list[SchemaChang
 
 
 def _of_journal(entry: JournalEntry) -> SchemaChange:
-    """The change as far as its entry tells: only a person can say what is to be done."""
+    """The change as its entry describes it. Only a person can decide what to do about it."""
     table_id = TableId.of_key(entry.place.partition("/")[2])
     events = classify(entry.statement, database=table_id.database, table_id=table_id, before=None, after=None).events
     begun = "was begun (look in the target whether it ran)" if entry.state.may_have_run else "was not applied yet"
@@ -146,10 +148,11 @@ def _of_journal(entry: JournalEntry) -> SchemaChange:
 
 
 def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) -> tuple[str, ...]:
-    """The waiting changes of the journal that are something else or nothing by now.
+    """The journal's waiting changes that have been replaced or have disappeared.
 
-    Such are those that could not be read and are read or gone now, and those in whose place another one was settled, or is
-    ``pending`` now (its file was mended, or the plan takes it otherwise). Of one that was begun another has to be settled.
+    Either they could not be read and have been read or removed since, or another change in their place was settled or is
+    ``pending`` now (its file was repaired, or the plan treats it differently). For a change that was begun, the other one must be
+    settled.
     """
     planned = {change.identity: (change.commit_ts, change.place) for change in pending}
     known = {change.identity for change in (*offer.schema_changes, *offer.unread)} | planned.keys()
@@ -167,17 +170,17 @@ def outdated(state: LedgerState, offer: Offer, pending: Iterable[SchemaChange]) 
 
 
 def is_unborn(own: TableProgress) -> bool:
-    """Whether the table was only ever held before what may have created it."""
+    """Whether the table has so far only been held before the change that may create it."""
     return own.status.is_stopped and not own.after and own.incarnation == own.checkpoint
 
 
 def has_never_lived(own: TableProgress) -> bool:
-    """Whether the table counts as gone because nothing made it so far: what is there of it was not needed yet."""
+    """Whether the table counts as gone because nothing has created it yet. Its existing files were not needed so far."""
     return own.status is TableStatus.GONE and not own.after and own.checkpoint <= own.incarnation
 
 
 def cannot_be_read(change: SchemaChange, problem: Problem) -> Problem:
-    """It may be a change of any of these tables, so all are told of it."""
+    """The problem with this change, for each table that it may concern."""
     if change.is_nobodys:
         hint = (
             "All tables that existed then wait for it: repair the file, or write one by hand as TiCDC would. If the rows are not "
