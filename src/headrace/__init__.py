@@ -1,6 +1,7 @@
-"""Headrace applies the change data that TiDB emits somewhere else, effectively once, on Spark.
+"""Headrace applies the change data that TiDB emits to another system, effectively once, on Spark.
 
-What stands in ``__all__`` here, and ``headrace.testing``, is public and stable; everything else may change without notice.
+The names in ``__all__`` here and the package ``headrace.testing`` are public and stable. Everything else may change without
+notice.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for, since every command and every Spark task imports this package."""
+    """Imports a public name on first use, because every command and every Spark task imports this package."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,8 @@
-"""Calls that nothing can break off: how long they are waited for, and how a process ends while some are still going on.
+"""Calls that cannot be cancelled: how to wait for one with a timeout, and how to end a process while some are still running.
 
-A client library that waits for a store gives no way to end the call. It runs on a thread of its own and is left behind there.
-Nor may it hold up the end of the process: at its exit an interpreter closes such libraries, and they wait for their calls.
+A client library that waits for a store offers no way to cancel the call. Such a call runs on a thread of its own, which is
+abandoned after the timeout. The call must not delay the end of the process either: when the interpreter exits, it closes such
+libraries, and they wait for their calls.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any, NoReturn, TypeVar
 
 _T = TypeVar("_T")
 _CLOSING = (("pyarrow.fs", "ensure_s3_finalized"),)
-"""What libraries call at the exit of the interpreter that waits for their calls: module and function."""
+"""The exit handlers of libraries that wait for running calls, as module and function."""
 
 
 class AbandonableThread(threading.Thread):
-    """A thread that the process does not wait for at its end, whatever the thread is doing."""
+    """A thread that the process does not wait for when it ends, whatever the thread is doing."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
         self.ended = threading.Event()
-        """Not ``is_alive()``: to Python 3.11 a thread is dead whose ``join`` was interrupted by Ctrl-C."""
+        """Replaces ``is_alive()``: after Ctrl-C has interrupted a ``join``, Python 3.11 reports the thread as dead."""
 
     def run(self) -> None:
         try:
@@ -49,7 +50,7 @@ class _Call(AbandonableThread):
 
 
 def within(seconds: float, call: Callable[[], _T]) -> _T:
-    """What ``call`` returns or raises. Raises TimeoutError when it takes longer: it then goes on, and nobody looks at it."""
+    """Returns or raises what ``call`` does. Raises TimeoutError after ``seconds``; the call then keeps running unobserved."""
     thread = _Call(call)
     thread.start()
     if not thread.ended.wait(seconds):
@@ -60,17 +61,17 @@ def within(seconds: float, call: Callable[[], _T]) -> _T:
 
 
 def anything_goes_on() -> bool:
-    """Whether threads were left behind that still do something."""
+    """Whether abandoned threads are still running."""
     return any(isinstance(thread, AbandonableThread) and not thread.ended.is_set() for thread in threading.enumerate())
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends this process without waiting for threads. What else is to be done at its end is done: temporary folders are removed."""
+    """Ends this process without waiting for threads. All other exit handlers still run, so temporary folders are removed."""
     for module, function in _CLOSING:
         if module in sys.modules:
             atexit.unregister(getattr(sys.modules[module], function))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+        with suppress(OSError, ValueError):  # a pipe whose reader has closed it
             stream.flush()
     os._exit(code)

@@ -5,9 +5,9 @@
     result = headrace.run("s3://bucket/prefix?protocol=csv", "mysql://repl:${PASSWORD}@db:3306/")
     print(result.checkpoint_time, result.stopped)
 
-A run needs Java and starts Spark, as ``headrace run`` does. Nothing is printed: pass a :class:`Progress` to be told of each step.
-What goes wrong raises a subclass of :class:`HeadraceError`, except for what concerns single tables: these stop, and the result
-says why.
+A run needs Java and starts Spark, as ``headrace run`` does. Nothing is printed: pass a :class:`Progress` to be notified of each
+step. Failures raise a subclass of :class:`HeadraceError`. The exception is a failure of a single table: that table stops, and the
+result contains the reason.
 """
 
 from __future__ import annotations
@@ -43,42 +43,46 @@ Moment = int | str | datetime
 
 
 class Progress:
-    """What a run tells while it works. Override what you want to know; all of it is called from threads of the run.
+    """Callbacks for the steps of a run. Override the methods that you need. The run calls them from its own threads.
 
     An exception that a method raises ends the run.
     """
 
     def phase(self, text: str) -> None:
-        """What is done now, when it may take longer than a moment. ``text`` is for people: "starting Spark"."""
+        """A step that may take a while begins. ``text`` is for people: "starting Spark"."""
 
     def cut_finished(self, cut: CutRecord) -> None:
-        """A cut is applied and durable.
+        """A cut (one step of a run, up to one TSO) is applied and durable.
 
-        ``cut.hi`` is the TSO up to which it went, ``cut.files``, ``read_rows``, ``upserts``, ``deletes``, ``read_bytes`` and
-        ``schema_changes`` are what it had, ``cut.seconds`` how long it took, ``cut.finished_at`` when it ended (ISO time in UTC).
+        - ``cut.hi``: the TSO up to which the cut went;
+        - ``cut.files``, ``read_rows``, ``upserts``, ``deletes``, ``read_bytes``, ``schema_changes``: what the cut contained;
+        - ``cut.seconds``: how long it took;
+        - ``cut.finished_at``: when it ended (ISO time in UTC).
         """
 
     def caught_up(self, checkpoint: int) -> None:
-        """All that the source published up to ``checkpoint`` (TSO) is applied."""
+        """Everything that the source has published up to ``checkpoint`` (TSO) is applied."""
 
     def table_stopped(self, problem: Problem) -> None:
-        """A table stopped; the others go on.
+        """A table stopped; the other tables go on.
 
-        ``problem.sentence()`` says where, why, and what to do. ``problem.table_id`` has ``database`` and ``table``,
-        ``problem.message`` and ``hint`` are texts, ``problem.file`` is the file's name, empty where it is not in a file.
+        - ``problem.sentence()`` says where and why, and what to do;
+        - ``problem.table_id`` has ``database`` and ``table``;
+        - ``problem.message`` and ``problem.hint`` are texts;
+        - ``problem.file`` is the name of the file, or empty if the problem is not in a file.
         """
 
     def table_resumed(self, table: str) -> None:
-        """A table that was stopped goes on. ``table`` is its name: ``database.table``, or the database alone."""
+        """A stopped table goes on. ``table`` is its name: ``database.table``, or only the database."""
 
     def notice(self, notice: Notice) -> None:
-        """Something worth knowing that stops nothing.
+        """A warning that stops nothing.
 
-        ``notice.sentence()`` tells it; ``notice.table_id`` is the table, ``None`` where it concerns none alone.
+        ``notice.sentence()`` is its text. ``notice.table_id`` is the table, or ``None`` if the notice does not concern one table.
         """
 
     def trying_again(self, reason: str, seconds: float) -> None:
-        """The source or the target failed for the moment. ``reason`` is a sentence; the run tries again after ``seconds``."""
+        """The source or the target failed temporarily. ``reason`` is a sentence; the run tries again after ``seconds``."""
 
 
 _ARGUMENTS_OF_RUN = ("follow", "until", "until_end", "quiet", "start", "progress")
@@ -86,11 +90,11 @@ _ELSEWHERE = {
     "once": "Leave it out: a run ends by itself unless follow=True is passed.",
     "json": "Leave it out: nothing is printed. Pass an object as progress to be told of each step.",
 }
-"""Options of the command that calls have no argument for."""
+"""Options of the command line that the Python calls do not have, with what to do instead."""
 
 
 def _refusing_unknown(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function, which raises DefinitionError with the name that may be meant for an argument that it does not have."""
+    """Wraps the function: for an unknown argument it raises DefinitionError and suggests the name that may be meant."""
     known = [name for name in signature(function).parameters if name != "self"]
 
     @wraps(function)
@@ -113,7 +117,7 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class TableState:
-    """Where a table stands."""
+    """The state of one table."""
 
     name: str
     """``database.table``."""
@@ -121,27 +125,30 @@ class TableState:
     checkpoint: int
     """TSO up to which the table's changes are applied."""
     reason: str = ""
-    """Why it is stopped; empty for a running one."""
+    """Why the table is stopped; empty for a running table."""
     dead_letters: int = 0
-    """How many of its changes were left out and lie in the dead-letter folder."""
+    """How many of its changes were not applied and are in the dead-letter folder."""
     lacks: str = ""
-    """Why rows of it may be missing that came too late to be applied; empty where nothing says so."""
+    """Why rows may be missing that arrived too late to be applied; empty if there is no sign of that."""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the table needs somebody: a repair, a decision, a resync, or the release of a hold."""
+        """Whether the table needs an action: a repair, a decision, a resync, or the release of a hold."""
         return self.status.is_stopped
 
 
 @dataclass(frozen=True)
 class PipelineState:
-    """What the ledger in the target says of a pipeline."""
+    """What the ledger in the target records of a pipeline."""
 
     name: str
     checkpoint: int
-    """TSO up to which the running tables have everything."""
+    """TSO up to which all changes of the running tables are applied."""
     tables: tuple[TableState, ...]
-    """By name: tables that a schema change named, or that stand elsewhere than the pipeline's checkpoint; none that is gone."""
+    """Sorted by name: the tables that a schema change named, and those with a checkpoint other than the pipeline's.
+
+    Tables that are gone are left out.
+    """
     cuts: tuple[CutRecord, ...]
     """The last cuts, oldest first."""
 
@@ -158,20 +165,20 @@ class PipelineState:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run did, and where the pipeline stands at its end."""
+    """What a run did, and the state of the pipeline at its end."""
 
     state: PipelineState
     cuts: tuple[CutRecord, ...]
     """The cuts of this run, oldest first, each with its rows, bytes and seconds."""
     notices: tuple[Notice, ...]
     problems: tuple[Problem, ...]
-    """Why tables stopped during this run; some may have gone on since. ``stopped`` has those that are stopped now."""
+    """Why tables stopped during this run. Some may have gone on since; ``stopped`` has the tables that are stopped now."""
     interrupted: bool = False
-    """Whether a signal or :meth:`Pipeline.stop` ended it before it was done."""
+    """Whether a signal or :meth:`Pipeline.stop` ended the run before it was done."""
 
     @property
     def checkpoint(self) -> int:
-        """TSO up to which the running tables have everything."""
+        """TSO up to which all changes of the running tables are applied."""
         return self.state.checkpoint
 
     @property
@@ -193,7 +200,7 @@ class RunResult:
 class Pipeline:
     """Where changes come from, where they go, and how. A pipeline may run many times, one run at a time.
 
-    Its progress is in the target, under its name: another process goes on with the same definition.
+    Its progress is stored in the target under its name, so another process with the same definition continues from there.
     """
 
     @_refusing_unknown
@@ -219,11 +226,14 @@ class Pipeline:
         work: str | PathLike[str] | None = None,
         spark: Mapping[str, str] | None = None,
     ) -> None:
-        """``source`` and ``sink`` are URIs; each setting is the option of ``headrace run`` with that name.
+        """``source`` and ``sink`` are URIs. Every other setting is the option of ``headrace run`` with that name.
 
-        ``poll_interval`` is in seconds, ``max_cut`` in bytes (0: no limit). ``keys`` are ``{"shop.orders": ["order_no"]}``,
-        ``schema_changes`` ``{"drop-table": "approve"}``. The command's own texts are taken too: ``"500ms"``, ``"512MiB"``,
-        ``"shop.orders=order_no"``, ``"drop-table=approve"``. Connects to nothing. Raises DefinitionError.
+        - ``poll_interval`` is in seconds, or a text such as ``"500ms"``;
+        - ``max_cut`` is in bytes (0: no limit), or a text such as ``"512MiB"``;
+        - ``keys`` is ``{"shop.orders": ["order_no"]}``, or a text such as ``"shop.orders=order_no"``;
+        - ``schema_changes`` is ``{"drop-table": "approve"}``, or a text such as ``"drop-table=approve"``.
+
+        Opens no connection. Raises DefinitionError.
         """
         _require_texts({"source": source, "sink": sink, "name": name, "tables": tables, "on_error": on_error})
         if on_error not in set(OnError):
@@ -252,7 +262,7 @@ class Pipeline:
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
-        """The pipeline of a definition file (YAML). Raises DefinitionError, with the line of what is wrong."""
+        """The pipeline of a definition file (YAML). Raises DefinitionError, which names the wrong line."""
         pipeline = cls.__new__(cls)
         pipeline._settings = read_settings(Path(path))
         pipeline._check()
@@ -286,14 +296,14 @@ class Pipeline:
         Args:
             follow: go on with what is published later, until a signal or :meth:`stop` ends the run.
             until: stop when everything up to this moment is applied.
-            until_end: the changefeed is finished: take what lies beyond its last checkpoint too, once nothing has changed for
-                ``quiet`` seconds.
+            until_end: the changefeed is finished. Once nothing has changed for ``quiet`` seconds, also apply what lies beyond its
+                last checkpoint.
             quiet: see ``until_end``.
-            start: begin after this moment; the target holds a snapshot of it. For the first run of a pipeline.
-            progress: what is told of each step.
+            start: begin after this moment. The target must hold a snapshot of it. Only for the first run of a pipeline.
+            progress: its methods are called at each step.
 
-        On the main thread the first SIGINT or SIGTERM lets the current cut finish. Raises a HeadraceError where the run cannot go
-        on: the source or the target cannot be reached, another run took over, Spark failed again and again.
+        On the main thread the first SIGINT or SIGTERM lets the current cut finish. Raises a HeadraceError if the run cannot go on:
+        the source or the target cannot be reached, another run took over, or Spark failed repeatedly.
         """
         if until is not None and until_end:
             raise DefinitionError("until and until_end exclude each other.", "A run ends at one of them.")
@@ -315,12 +325,12 @@ class Pipeline:
         return RunResult(state, tuple(recorder.cuts), tuple(recorder.notices), tuple(recorder.problems), code == EXIT_INTERRUPTED)
 
     def stop(self) -> None:
-        """Lets the run that is under way end after its current cut. May be called from any thread, also from a progress method."""
+        """Ends the current run after its current cut. May be called from any thread and from a progress method."""
         if (run := self._running) is not None:
             run.stop()
 
     def state(self) -> PipelineState | None:
-        """What the ledger in the target says; ``None`` where the pipeline has not run yet. Starts no Spark, and changes nothing.
+        """What the ledger in the target records; ``None`` if the pipeline has not run yet. Starts no Spark and changes nothing.
 
         Raises SinkUnreachableError, LedgerUnreadableError.
         """
@@ -341,10 +351,10 @@ def run(
     progress: Progress | None = None,
     **settings: object,
 ) -> RunResult:
-    """Applies what the source has published to the target, once, and returns.
+    """Applies what the source has published to the target, and returns.
 
-    It is ``Pipeline(source, sink, **settings).run(…)`` with the other arguments. Without ``sink`` the target is the DuckDB file
-    ``headrace.duckdb``.
+    A short form of ``Pipeline(source, sink, **settings).run(…)``; ``run`` gets the other arguments. The default ``sink`` is the
+    DuckDB file ``headrace.duckdb``.
     """
     _refuse_unknown(settings, [*list(signature(Pipeline).parameters), *_ARGUMENTS_OF_RUN])
     pipeline = Pipeline(source, sink, **settings)  # type: ignore[arg-type]
@@ -353,7 +363,7 @@ def run(
 
 @dataclass
 class _Recorder:
-    """Keeps what a run tells, and passes it on."""
+    """Records the events of a run, and passes them on."""
 
     progress: Progress
     cuts: list[CutRecord] = field(default_factory=list)
@@ -364,7 +374,7 @@ class _Recorder:
         self.progress.phase(text)
 
     def cut_started(self, cut: Cut) -> None:
-        """Told when it is finished."""
+        """Nothing: :class:`Progress` is notified when the cut is finished."""
 
     def cut_finished(self, record: CutRecord, watermark: int, left_bytes: int = 0) -> None:
         self.cuts.append(record)

@@ -1,4 +1,7 @@
-"""Is this a container, and on which of its volumes does a folder lie? A container has one user, whatever accounts its image has."""
+"""Detects whether this process runs in a container, and on which of its volumes a folder lies.
+
+A container has one user, whatever accounts its image lists.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,22 @@ from pathlib import Path
 from headrace.errors import DefinitionError
 
 SWITCH = "HEADRACE_CONTAINER"
-"""The variable that answers for a container that cannot be told (``yes``), or that several users share (``no``)."""
+"""The environment variable that overrides the detection.
+
+``yes``: this is a container that is not recognised as one. ``no``: several users share this container.
+"""
 _KUBERNETES = "KUBERNETES_SERVICE_HOST"
 _MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-"""Docker makes the one, Podman the other."""
+"""Docker creates the first file, Podman the second."""
 _PROCESSES_OF_THE_HOST = "pid:[4026531836]"
-"""The first namespace of processes; Linux fixes its number. A machine that was made from an image has the image's mark too."""
+"""The initial process namespace, whose number is fixed in Linux. The file marks alone are not enough: a machine that was made from
+a container image has them too."""
 _EMPTY_DIR = "/kubernetes.io~empty-dir/"
-"""In the host's path of an ``emptyDir``, which tells it from a folder of the host's."""
+"""Part of the host's path of an ``emptyDir``. It distinguishes an ``emptyDir`` from a folder of the host."""
 
 
 def is_container() -> bool:
-    """Whether this process runs in a container. Raises DefinitionError for a switch that says neither yes nor no."""
+    """Whether this process runs in a container. Raises DefinitionError if :data:`SWITCH` is set to neither yes nor no."""
     switch = os.environ.get(SWITCH, "")
     if switch not in ("", "yes", "no"):
         raise DefinitionError(f"The environment variable {SWITCH} is {switch!r}: it takes yes or no.")
@@ -31,30 +38,33 @@ def is_container() -> bool:
 
 
 def volume_of(folder: Path) -> Path:
-    """The folder at which the file system begins on which an absolute path without links lies: ``/`` for the container's own."""
+    """The mount point of the file system that holds ``folder``: ``/`` for the container's own file system.
+
+    ``folder`` is an absolute path without links.
+    """
     return next(place for place in (folder, *folder.parents) if os.path.ismount(place))
 
 
 def is_volume_of_pod(folder: Path) -> bool:
-    """Whether a volume is mounted here in a pod of Kubernetes. Many have mode 0777."""
+    """Whether ``folder`` is the mount point of a volume in a Kubernetes pod. Many such volumes have mode 0777."""
     return _KUBERNETES in os.environ and os.path.ismount(folder)
 
 
 def is_empty_dir(folder: Path) -> bool:
-    """Whether a volume of a pod is an ``emptyDir``, which no other pod reaches."""
+    """Whether ``folder`` is the mount point of an ``emptyDir``, a volume that no other pod can access."""
     if not is_volume_of_pod(folder):
         return False
     root, kind = "", ""
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
             mount, _, file_system = line.partition(" - ")
-            if _unescaped(mount.split(" ")[4]) == str(folder):  # the last one lies over the others
+            if _unescaped(mount.split(" ")[4]) == str(folder):  # of several mounts at one path, the last one hides the others
                 root, kind = _unescaped(mount.split(" ")[3]), file_system.split(" ")[0]
     return _EMPTY_DIR in f"{root}/" or (root == "/" and kind == "tmpfs")
 
 
 def _unescaped(path: str) -> str:
-    """A path as the kernel lists it: with a blank, a tab, a line break and a backslash as octal numbers."""
+    """Decodes a path of ``mountinfo``, in which the kernel writes space, tab, line break and backslash as octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 

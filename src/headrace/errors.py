@@ -1,7 +1,7 @@
-"""The errors that Headrace raises, and the exit code that each one ends a command with.
+"""The errors that Headrace raises, and the exit code with which each one ends a command.
 
-Bad data is never raised across Spark: a task returns it as a :class:`headrace.model.outcome.Problem`. What is raised
-stops the command, so each message is one sentence that says what is wrong and, as ``hint``, what to do about it.
+Bad data is not raised as an error across Spark: a task returns it as a :class:`headrace.model.outcome.Problem`. A raised error
+stops the command. Its message is one sentence that says what is wrong, and its ``hint`` says what to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DefinitionError(HeadraceError):
 
 
 class MissingPartError(HeadraceError):
-    """Something that must be installed is not: Java, or an extra of the package."""
+    """Java or an extra of the package is not installed."""
 
 
 class SourceUnreachableError(HeadraceError):
@@ -44,19 +44,19 @@ class SourceUnreachableError(HeadraceError):
 
 
 class SourceLostError(HeadraceError):
-    """The source does not keep any more what was not applied yet."""
+    """The source no longer has changes that were not applied yet."""
 
     exit_code = EXIT_UNREACHABLE
 
 
 class SourceNotReadyError(HeadraceError):
-    """The folder is there but is no readable changefeed output (yet): no ``metadata``, or none that can be read."""
+    """The folder exists but is not (yet) a readable changefeed output: ``metadata`` is missing or cannot be read."""
 
     exit_code = EXIT_UNREACHABLE
 
 
 class NoWatermarkError(SourceNotReadyError):
-    """There are change data, but the source has not promised yet up to where they are complete."""
+    """There is change data, but the source has not yet published up to which TSO it is complete."""
 
 
 class SinkUnreachableError(HeadraceError):
@@ -66,26 +66,28 @@ class SinkUnreachableError(HeadraceError):
 
 
 class LedgerUnreadableError(SinkUnreachableError):
-    """The ledger is there and can be reached, but nothing that it holds of the pipeline can be read."""
+    """The ledger exists and can be reached, but its record of the pipeline cannot be read."""
 
 
 class FencedError(HeadraceError):
-    """Another run of the same pipeline took over; this one must not write any more."""
+    """Another run of the same pipeline took over. This run must not write any more."""
 
     exit_code = EXIT_UNREACHABLE
 
     @classmethod
     def forgotten(cls, pipeline: str) -> Self:
-        """The ledger has no record of the pipeline any more."""
+        """The error for a ledger that no longer has a record of the pipeline."""
         hint = "The pipeline was reset, or the target was restored to a time before the pipeline began. The next run begins anew."
         return cls(f"The ledger's record of pipeline {pipeline!r} is gone.", hint)
 
     @classmethod
     def taken_over(cls, pipeline: str, epoch: int, found: int | None) -> Self:
-        """What a run with ``epoch`` is told whose ledger shows another run, with the epoch ``found`` where that can be read.
+        """The error for a run with ``epoch`` whose ledger shows the token of another run.
 
-        The ledger does not tell a run that took over from one of another time, to which the target was restored. With the same
-        epoch the second is as likely: a restore to before both runs lets each of them take it.
+        ``found`` is the epoch in the ledger, or ``None`` if it cannot be read.
+
+        The ledger does not show whether that run took over, or whether the target was restored to the time of an earlier run. If
+        both epochs are equal, a restore is as likely: after a restore to a time before both runs, each of them can take this epoch.
         """
         took_over = f"Another run of pipeline {pipeline!r} took over"
         if found == epoch:
@@ -103,25 +105,25 @@ class FencedError(HeadraceError):
 
 
 class TransientError(HeadraceError):
-    """The target failed in a way that a repetition may mend (lost connection, deadlock, lock held by a reader)."""
+    """The target failed, and a retry may succeed (lost connection, deadlock, lock held by a reader)."""
 
     exit_code = EXIT_UNREACHABLE
 
 
 class TargetWentBackError(TransientError):
-    """The ledger is not as this run left it: the target is in another state than the one that this run brought about.
+    """The ledger is not as this run left it, so the target is not in the state that this run wrote.
 
-    A failover lost the last transactions, or a backup was restored. What the ledger says now counts.
+    A failover lost the last transactions, or a backup was restored. The ledger's present content is valid.
     """
 
 
 class TerminalError(HeadraceError):
-    """The target refused in a way that no repetition will mend."""
+    """The target refused, and a retry cannot succeed."""
 
     exit_code = EXIT_TABLE_STOPPED
 
 
 class JobFailedError(HeadraceError):
-    """A Spark job broke for another reason than data: a lost executor, or a bug. The cut may be tried again."""
+    """A Spark job failed for a reason other than data: a lost executor, or a bug. The cut may be retried."""
 
     exit_code = 1

@@ -1,8 +1,8 @@
-"""Fault points: the named steps between which a run may die, stall or lose an answer.
+"""Fault points: the named steps before and after which a test may kill or stall a run, or drop an answer.
 
-The product says where it stands, with :func:`before` and :func:`after` around each step that changes something durable or reads
-the source; whoever tests it decides what happens there (``headrace.testing.faults``). Unless a test has armed a hook, a point
-is one comparison. Points inside tasks fire in the process of the task.
+The code calls :func:`before` and :func:`after` around each step that changes something durable or reads the source. A test decides
+what happens there (``headrace.testing.faults``). Unless a test has armed a hook, a fault point costs one comparison. Fault points
+inside tasks fire in the process of the task.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """Everything that a run does to its source, its ledger and its target, one name for each kind of doing.
+    """The kinds of actions that a run performs on its source, its ledger and its target.
 
-    Connectors outside the project name theirs with :class:`OwnStep`.
+    Connectors outside the project name their steps with :class:`OwnStep`.
     """
 
     POLL = "poll the source"
@@ -43,53 +43,53 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A step that a connector outside the project names by itself.
+    """A step that a connector outside the project defines.
 
-    It is a constant of the connector's module, and ``before`` and ``after`` are called with it around what the step does:
+    Define it as a constant in the connector's module, and call ``before`` and ``after`` with it around the step:
 
         UPLOAD = OwnStep("lake", "upload a data file")
     """
 
     connector: str
-    """Whose step it is, so that two connectors may use the same words."""
+    """The connector's name, so that two connectors may use the same step name."""
     name: str
-    """What is done, as in :class:`Step`."""
+    """What the step does, as in :class:`Step`."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.connector})"
 
 
 FaultPoint = Step | OwnStep
-"""A step before and after which a test may let a run die, stall or fail."""
+"""A step before and after which a test may kill, stall or fail a run."""
 
 
 class Moment(StrEnum):
-    """``AFTER`` a step that failed is never reached."""
+    """When a hook is called. It is not called with ``AFTER`` for a step that failed."""
 
     BEFORE = "before"
     AFTER = "after"
 
 
 Hook = Callable[[Moment, FaultPoint, str], None]
-"""Is called with the detail that the step gives (a statement, a table), and may raise, or take its time."""
+"""Called with the moment, the step and the step's detail (a statement, a table). A hook may raise or delay."""
 
 _hook: Hook | None = None
 
 
 def before(step: FaultPoint, detail: str = "") -> None:
-    """The step begins now; nothing of it has happened."""
+    """The step is about to begin; nothing of it has happened."""
     if _hook is not None:
         _hook(Moment.BEFORE, step, detail)
 
 
 def after(step: FaultPoint, detail: str = "") -> None:
-    """The step is done, and as durable as it will be; nobody has acted on it yet."""
+    """The step is done, and as durable as it will be. The caller has not acted on its result yet."""
     if _hook is not None:
         _hook(Moment.AFTER, step, detail)
 
 
 def arm(hook: Hook | None) -> Hook | None:
-    """Puts a hook in place, or with ``None`` takes it away; returns the one that was there."""
+    """Sets the hook, or removes it with ``None``. Returns the previous hook."""
     global _hook
     former, _hook = _hook, hook
     return former

@@ -1,14 +1,20 @@
-"""May another user of this machine exchange what lies at a path? What Headrace trusts, or runs, lies where none may.
+"""Checks whether another user of this machine can replace what lies at a path.
 
-Other users' are: a folder that belongs to one of them, which its owner may change as they like; a folder that they can write to,
-in which they rename and replace whatever is there, unless it is sticky (``/tmp``): then only what they own; and what they made in
-such a folder before Headrace did, also a link. So every name on the way to a path is looked at, and every link is followed step
-by step.
+The files that Headrace trusts, and the programs that it runs, must lie where no other user can replace them. Another user controls:
 
-Another user is neither this one nor root, and has an account: a number without one is that of a user of another machine. In a
-container nobody else has one, but on a volume, where the owner of the volume is none either. A group is one's own by its form. One
-that is not is trusted where a person decided so: who opened a folder of their own to it, who named a folder that root made for a
-group of theirs, who made a container. Nothing of that counts for programs.
+- a folder that this user owns;
+- the entries of a folder that this user can write to: all of them, or, if the folder is sticky (``/tmp``), only those that this
+  user owns;
+- whatever this user created in such a folder before Headrace did, including a link.
+
+So the checks look at every name on the way to a path, and follow every link step by step.
+
+"Another user" is neither this user nor root, and has an account. A user id without an account belongs to a user of another machine.
+In a container no user id counts as another user, except on a volume; there the owner of the volume does not count either.
+
+A group is this user's own if it has the form of a user's private group (:func:`_has_name_of`). Any other group is trusted only if a
+person decided so: by opening a folder of their own to the group, by naming a folder that root created for a group of theirs, or by
+creating a container. For programs neither such a decision nor the exception for containers counts.
 """
 
 from __future__ import annotations
@@ -37,41 +43,44 @@ _NO_SHELLS = frozenset({"nologin", "false", "sync", "halt", "shutdown"})
 
 
 class _Use(Enum):
-    """What lies at the end of a way: the less a person chose its place, the fewer others are trusted with it."""
+    """What lies at the end of a path. The less a person chose the place, the fewer other users are trusted with it."""
 
     PROGRAM = auto()
-    """It is run: only this user and root are trusted."""
+    """A program that is run: only this user and root are trusted."""
     TEMPORARY = auto()
-    """Rows and Spark's files, wherever the machine keeps such things."""
+    """Rows and Spark's files, wherever the machine keeps temporary files."""
     NAMED = auto()
-    """A person named the place: a ledger, dead letters, a target."""
+    """A place that a person named: a ledger, dead letters, a target."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A name on the way to a path: in which folder it is looked up, and what was found there, ``None`` for nothing."""
+    """One name on the way to a path."""
 
     folder: Path
+    """The folder in which the name is looked up."""
     folder_found: os.stat_result
     name: Path
+    """The path of the name in that folder."""
     found: os.stat_result | None
+    """What lies there, without following a link; ``None`` for nothing."""
 
 
 def require_own_program(folder: Path, what: str) -> None:
-    """Raises DefinitionError for a folder in which anyone but this user and root can exchange a program; ``what`` lies there.
+    """Raises DefinitionError for a folder in which anyone but this user and root can replace a program; ``what`` lies there.
 
-    That holds for each folder on the way to it too: no group is trusted but one's own, whoever opened the folder, and no container.
-    Raises ``OSError`` where the way cannot be looked at.
+    The same rule applies to each folder on the way to it. Only this user's own group is trusted, whoever opened the folder, and a
+    container changes nothing. Raises ``OSError`` if a folder on the way cannot be examined.
     """
     if sys.platform != "win32":
         _require_own_way(folder / "any", what, _Use.PROGRAM)
 
 
 def require_own_names(folder: Path, what: str) -> None:
-    """Raises DefinitionError for a folder in which other users can rename, remove or replace what is this user's.
+    """Raises DefinitionError for a folder in which other users can rename, remove or replace this user's files.
 
-    ``what`` lies there ("temporary files"). That holds too for each folder on the way to it, but that one of this user's may be
-    open to a group. Raises ``OSError`` where the way cannot be looked at.
+    ``what`` lies there ("temporary files"). The same rule applies to each folder on the way to it, except that a folder of this
+    user may be open to a group. Raises ``OSError`` if a folder on the way cannot be examined.
     """
     if sys.platform == "win32":
         return
@@ -83,11 +92,11 @@ def require_own_names(folder: Path, what: str) -> None:
 
 
 def require_own_folder(folder: Path, what: str) -> None:
-    """Raises DefinitionError for a folder whose content other users can write or exchange; ``what`` lies in it ("ledger").
+    """Raises DefinitionError for a folder whose content other users can write or replace; ``what`` lies in it ("ledger").
 
-    One that is not there passes, where no other user can exchange it: whoever makes it asks once more. A folder that this user
-    has opened to a group stays usable, and one that root has opened to a group of this user's: whoever names it trusts the members.
-    Raises ``OSError`` where the way cannot be looked at.
+    A folder that does not exist passes if no other user can create it first. The caller that creates it must call this function
+    again. A folder that this user has opened to a group stays usable. So does a folder that root has opened to a group of this
+    user: a person who names such a folder trusts the group's members. Raises ``OSError`` if a folder on the way cannot be examined.
     """
     if sys.platform == "win32":
         return
@@ -108,11 +117,12 @@ def require_own_folder(folder: Path, what: str) -> None:
 
 
 def require_own_file(path: Path, what: str) -> None:
-    """Raises DefinitionError for a file in whose folder other users can put or exchange files; ``what`` it is ("DuckDB file").
+    """Raises DefinitionError for a file in whose folder other users can create or replace files; ``what`` it is ("DuckDB file").
 
-    The folder is held to what :func:`require_own_folder` says, but for one mounted into a container, which may belong to a number
-    without an account, or be open to all in a pod. Where the path is a link, so is the folder of each file on the way. Who owns
-    the file itself does not matter. Raises ``OSError`` where the way cannot be looked at.
+    The rules of :func:`require_own_folder` apply to the folder, except for a folder mounted into a container: it may belong to a
+    user id without an account, and in a pod it may be open to all. If the path is a link, the same rules apply to the folder of
+    each file that the link leads to. The owner of the file itself does not matter. Raises ``OSError`` if a folder on the way cannot
+    be examined.
     """
     if sys.platform == "win32":
         return
@@ -139,7 +149,7 @@ def _require_own_link(path: Path, what: str) -> None:
 
 
 def _links_to(path: Path) -> Iterator[Path]:
-    """A file, and each one that links lead to from there."""
+    """The path, and each path that links lead to from there."""
     for _ in range(_MOST_LINKS):
         yield path
         if not path.is_symlink():
@@ -149,8 +159,9 @@ def _links_to(path: Path) -> Iterator[Path]:
 
 
 def make_own_folder(folder: Path, what: str) -> None:
-    """Makes a folder with mode 0700 where there is none, and raises as :func:`require_own_folder`, also for what was made just now
-    by somebody else.
+    """Creates a folder with mode 0700 if it does not exist. Raises what :func:`require_own_folder` raises.
+
+    The check runs again after the creation, because another user may have created the folder in the meantime.
     """
     require_own_folder(folder, what)
     if not folder.is_dir():
@@ -159,14 +170,14 @@ def make_own_folder(folder: Path, what: str) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it, with mode 0700. One that is there stays as it is. Raises ``OSError``."""
+    """Creates a folder and its missing parents with mode 0700. A folder that exists stays as it is. Raises ``OSError``."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _require_own_way(path: Path, what: str, use: _Use) -> os.stat_result | None:
-    """Raises for the first name that another user can exchange. Returns what lies at the path, ``None`` for nothing."""
+    """Raises for the first name that another user can replace. Returns what lies at the path, ``None`` for nothing."""
     for step in _way(path):
         at = step.folder_found
         if _is_another_user(at.st_uid, step.folder, use):
@@ -183,14 +194,15 @@ def _require_own_way(path: Path, what: str, use: _Use) -> os.stat_result | None:
 
 
 def _is_open(folder: os.stat_result, use: _Use) -> bool:
-    """Whether users who are not trusted with it can write to a folder."""
+    """Whether untrusted users can write to a folder."""
     return bool(folder.st_mode & stat.S_IWOTH) or (_group_can_write(folder, use) and not _is_decided(folder, use))
 
 
 def _is_decided(folder: os.stat_result, use: _Use) -> bool:
-    """Whether a person decided that the members of a folder's group are trusted with what lies in it.
+    """Whether a person decided to trust the members of a folder's group with the folder's content.
 
-    Root opens its own folders to groups for other reasons. No usual umask opens one to a group that is not its user's own.
+    A folder of this user counts, because no usual umask opens a folder to a group that is not the user's own. A folder of root does
+    not count for that reason alone: root opens its folders to groups for other reasons.
     """
     if use is _Use.PROGRAM:
         return False
@@ -212,7 +224,7 @@ def _is_another_user(owner: int, folder: Path, use: _Use) -> bool:
 
 
 def _way(path: Path) -> Iterator[_Step]:
-    """The names on the way to a path, as the kernel looks them up, up to the first that is not there."""
+    """The names on the way to a path, in the kernel's lookup order. Ends at the first name that does not exist."""
     folder = Path("/")
     folder_found = folder.stat()
     left = list(reversed(path.absolute().parts[1:])) or ["."]
@@ -274,7 +286,10 @@ def _groups() -> set[int]:
 
 
 def _has_account(user: int) -> bool:
-    """Whether a folder's owner has a name here. In a container, mounted folders belong to the number of a user of the host."""
+    """Whether a user id has an account here. In a container, mounted folders have the user id of a user of the host.
+
+    The owner of ``/`` counts as having none.
+    """
     return user != Path("/").stat().st_uid and _account(user) is not None
 
 
@@ -302,9 +317,10 @@ def _group_can_write(found: os.stat_result, use: _Use) -> bool:
 
 @cache
 def _has_name_of(group: int, user: int) -> bool:
-    """Whether a group is of the form of those that many systems give to each user, with a umask of 002: it has the user's name.
+    """Whether a group has the form of a user's private group: it is the user's primary group and has the user's name.
 
-    That it lists nobody else tells nothing: a directory (SSSD, LDAP) need not list a group's members, and there may be thousands.
+    Many systems create such a group for each user and set a umask of 002. That a group lists no other members proves nothing: a
+    directory (SSSD, LDAP) need not list a group's members, and there may be thousands.
     """
     if sys.platform == "win32":
         return False
@@ -317,7 +333,7 @@ def _has_name_of(group: int, user: int) -> bool:
 
 @cache
 def _lists_others(group: int, user: int, *, with_idle: bool) -> bool:
-    """Whether others than this user and root are known to be in a group; ``with_idle``: also accounts that only keep a number."""
+    """Whether a group is known to have members other than this user and root. ``with_idle`` also counts accounts without login."""
     if sys.platform == "win32":
         return False
     trusted = (0, user)
@@ -332,5 +348,5 @@ def _lists_others(group: int, user: int, *, with_idle: bool) -> bool:
 
 
 def _is_idle(account: pwd.struct_passwd) -> bool:
-    """Whether it is one of the accounts that systems bring along and that nobody can log in with, as sync and halt of group 0."""
+    """Whether this is a system account without a login shell, such as sync and halt of group 0."""
     return account.pw_uid < _FIRST_PERSON and account.pw_shell.rpartition("/")[2] in _NO_SHELLS

@@ -1,8 +1,9 @@
-"""Folders for temporary files that no other user can read, and that the next run removes when a run was killed.
+"""Folders for temporary files that no other user can read. If a run was killed, the next run removes its folders.
 
-A folder is made with mode 0700, and its process keeps a lock on it (``flock``), which the kernel gives up when the process ends,
-however it ends. So a free lock tells that nobody uses the folder any more; process ids, which are used again, play no part.
-A file in it tells that Headrace made it: another user may give any folder such a name, where the folder above it lets them.
+A folder is created with mode 0700, and its process keeps a lock on it (``flock``). The kernel releases the lock when the process
+ends, however it ends. So a free lock proves that no process uses the folder any more. Process ids cannot prove this, because they
+are reused. A marker file in the folder proves that Headrace created it: another user may give any folder such a name if the parent
+folder permits it.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ if sys.platform != "win32":
 
 KINDS = ("spark", "work", "check")
 _NAME = re.compile(rf"headrace-({'|'.join(KINDS)})-run-[0-9a-z_]{{8}}")
-"""As ``tempfile.mkdtemp`` makes them. What has another name is somebody else's."""
+"""The names that ``tempfile.mkdtemp`` creates. A folder with another name was not created by Headrace."""
 MARKER = ".headrace"
-"""A file in each folder, with the folder's inode number. The device's number may change with a restart of the machine."""
+"""The marker file in each folder. It contains the folder's inode number, but not the device number, which may change when the
+machine restarts."""
 _TRIES = 10
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Scratch:
-    """A folder of this process alone. Use it as a context, or call :meth:`remove`.
+    """A temporary folder that only this process uses. Use it as a context manager, or call :meth:`remove`.
 
-    ``lock`` is the folder, open and locked; a child process that inherits it keeps the folder in use too.
+    ``lock`` is the file descriptor of the open, locked folder. A child process that inherits it keeps the folder in use too.
     """
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -43,10 +45,10 @@ class Scratch:
 
     @classmethod
     def make(cls, kind: str, parent: Path | None = None) -> Scratch:
-        """Makes ``headrace-<kind>-run-…`` in ``parent``, or the temporary folder, and removes what is left over there.
+        """Creates ``headrace-<kind>-run-…`` in ``parent``, and removes the leftovers of killed runs there.
 
-        ``kind`` is one of :data:`KINDS`. A parent that is not there is made, with mode 0700. Raises ``OSError``, and
-        DefinitionError for a parent in which other users can exchange folders.
+        ``kind`` is one of :data:`KINDS`. The default ``parent`` is the system's temporary folder. A missing parent is created with
+        mode 0700. Raises ``OSError``, and DefinitionError for a parent in which other users can replace folders.
         """
         parent = Path(tempfile.gettempdir()) if parent is None else parent
         require_own_names(parent, "temporary files")
@@ -56,7 +58,7 @@ class Scratch:
         remove_leftovers(parent)
         for _ in range(_TRIES):
             path = Path(tempfile.mkdtemp(prefix=f"headrace-{kind}-run-", dir=parent))
-            # Another run that removes leftovers may have been faster: the folder is ours only with its lock.
+            # Another run that removes leftovers may already have removed the folder. It is ours only once we hold its lock.
             with suppress(FileNotFoundError, BlockingIOError):
                 made = cls(path, _locked(path))
                 try:
@@ -68,9 +70,9 @@ class Scratch:
         raise FileExistsError(f"Other runs keep removing the folders that are made in {parent}")
 
     def remove(self) -> None:
-        """Removes the folder with all that is in it, as far as that is possible, and gives up its lock.
+        """Removes the folder and its content as far as possible, and releases its lock.
 
-        It goes by the open folder: what has its name by now may be another one.
+        Works on the open folder, because another folder may have its name by now.
         """
         if self.lock >= 0:
             with suppress(OSError):
@@ -88,14 +90,14 @@ class Scratch:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Removes the folders of this user in ``parent`` that runs left when they were killed.
+    """Removes this user's folders in ``parent`` that killed runs left behind.
 
-    Links, folders of other users and those of living processes stay. What cannot be removed stays too, and nothing is raised.
+    Links, other users' folders, and folders of running processes stay. What cannot be removed stays too, and nothing is raised.
     """
     if sys.platform == "win32":
         return
     with suppress(OSError):
-        # What a user names as the parent may well be a link.
+        # The parent that a user names may be a link, so it is opened without O_NOFOLLOW.
         above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in [entry.name for entry in os.scandir(above) if _NAME.fullmatch(entry.name)]:
@@ -106,12 +108,12 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def open_private(path: Path) -> IO[bytes]:
-    """A new file of mode 0600, open for writing. Raises ``FileExistsError`` where anything lies at the path, also a link."""
+    """Creates a file with mode 0600 and opens it for writing. Raises ``FileExistsError`` if the path exists, even as a link."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _locked(folder: Path) -> int:
-    """The open folder, its lock held. A file system without locks gives none: its folders are never taken for leftovers then."""
+    """Opens and locks the folder. A file system without locks gives no lock; its folders are then never removed as leftovers."""
     opened = os.open(folder, _FOLDER)
     try:
         with suppress(_NoLocks):
@@ -125,11 +127,11 @@ def _locked(folder: Path) -> int:
 
 
 class _NoLocks(Exception):
-    """The file system has no locks."""
+    """The file system does not support locks."""
 
 
 def _take(opened: int) -> None:
-    """Raises BlockingIOError where another process holds the lock, _NoLocks where there is none to be had."""
+    """Locks the folder. Raises BlockingIOError if another process holds the lock, _NoLocks if locks are not supported."""
     if sys.platform == "win32":
         raise _NoLocks
     try:
@@ -141,7 +143,7 @@ def _take(opened: int) -> None:
 
 
 def _remove_leftover(above: int, name: str) -> None:
-    """Removes one folder if nobody uses it. Everything goes by the open folder, so that nothing else can be put in its place."""
+    """Removes one folder if no process uses it. Works on the open folder, so that no other folder can take its place meanwhile."""
     folder = os.open(name, _FOLDER, dir_fd=above)
     try:
         found = os.fstat(folder)
@@ -150,14 +152,14 @@ def _remove_leftover(above: int, name: str) -> None:
                 _take(folder)
                 if _is_marked(folder):
                     _empty(folder)
-                # One without anything in it lost its marker when its removal was broken off, or has none yet.
+                # An empty folder has no marker yet, or lost it when its removal was interrupted.
                 os.rmdir(name, dir_fd=above)
     finally:
         os.close(folder)
 
 
 def _mark(folder: int) -> None:
-    """Writes the file that tells that Headrace made this folder."""
+    """Writes the marker file, which proves that Headrace created this folder."""
     marker = os.open(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     try:
         os.write(marker, str(os.fstat(folder).st_ino).encode())
@@ -177,7 +179,7 @@ def _is_marked(folder: int) -> bool:
 
 
 def _empty(folder: int) -> None:
-    """Removes what is in an open folder, as far as that is possible, and its marker once nothing else is left."""
+    """Removes the content of an open folder as far as possible, and its marker once nothing else is left."""
     for name in os.listdir(folder):
         with suppress(OSError):
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):

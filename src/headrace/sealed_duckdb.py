@@ -1,4 +1,4 @@
-"""DuckDB as Headrace opens it: it loads no extensions, and its statements reach no other files."""
+"""Opens DuckDB so that it loads no extensions, and seals it so that its statements cannot access other files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SEALED = {
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
 }
-"""What Headrace needs is in DuckDB itself. An extension is a library: it would be fetched from the network, or taken from the home
-folder. And a name in a statement must never mean a variable of Headrace's own code."""
+"""Headrace needs only what DuckDB itself contains. An extension is a library that would be downloaded, or loaded from the home
+folder. Replacement scans are off because a name in a statement must never refer to a variable of Headrace's own code."""
 
 _SEAL = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
 def open_duckdb(path: Path | str = ":memory:", settings: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Any:
-    """A connection that loads no extensions. Raises ``duckdb.Error``."""
+    """Opens a connection that loads no extensions. Raises ``duckdb.Error``."""
     return duckdb.connect(str(path), read_only=read_only, config={**(settings or {}), **_SEALED})
 
 
 def seal(connection: Any) -> None:
-    """From here on statements reach no files but those of the databases that are open, and no setting can be changed.
+    """After this call, statements can access only the files of the open databases, and no setting can be changed.
 
     Raises ``duckdb.Error``.
     """
