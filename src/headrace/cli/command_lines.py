@@ -1,6 +1,7 @@
-"""How the user named the pipeline, put into the commands that messages tell the user to run.
+"""Adds the user's own pipeline options to the commands that messages tell the user to run.
 
-What the engine reports and the ledger keeps names commands without it: whoever reads it may call Headrace in another way.
+The texts of the engine and in the ledger name commands without these options, because their reader may name the pipeline in
+another way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LEDGER_COMMANDS = (
     rf"|ddl (?:list|(?:approve|skip|edit)(?:\|(?:approve|skip|edit))*+(?: {_QUOTED})?+)"
     r"|status|reset|replay-dead-letters"
 )
-# A command that goes on with one of these options is complete.
+# A command that is followed by one of these options is already complete.
 _COMMAND = re.compile(
     rf"\bheadrace (?>(?P<check>validate)|{_LEDGER_COMMANDS})(?![\w-])"
     r"(?! (?:-[dts]|--definition|--sink|--source)\b)(?P<named>(?= --name\b))?"
@@ -38,7 +39,7 @@ _SAID: dict[str, str] = {}
 
 
 def remember(said: Settings, file: Path | None) -> None:
-    """From now on every command that is printed names the pipeline as these options and this definition file do."""
+    """From now on, every printed command names the pipeline with these options and this definition file."""
     forget()
     texts = {"-d": file and str(file), "--changefeed": said.changefeed, "--name": said.name}
     texts |= {"--source": said.source, "--sink": said.sink, "--ledger": said.ledger}
@@ -46,14 +47,15 @@ def remember(said: Settings, file: Path | None) -> None:
 
 
 def forget() -> None:
-    """Commands are printed as they are."""
+    """From now on, commands are printed unchanged."""
     _SAID.clear()
 
 
 def with_options(text: str) -> str:
-    """The text with each command in it completed.
+    """Returns the text with each command in it completed.
 
-    The options stand behind the table or change, before the command's own options: nothing tells where in a sentence those end.
+    The options are inserted after the table or change, before the command's own options, because in a sentence the end of the
+    command's own options cannot be recognised.
     """
     return _COMMAND.sub(_completed, text) if _SAID else text
 
@@ -65,20 +67,20 @@ def _completed(command: re.Match[str]) -> str:
 
 
 def _word(option: str, text: str) -> str:
-    """What the user said, or ``SINK`` and the like for the user to replace.
+    """The user's value for an option, or a placeholder such as ``SINK`` that the user has to replace.
 
-    That is for a secret, and for what a shell needs in quotes: a table may be called like a command, and quotes within the quoted
-    name of one would let a shell run what stands behind them.
+    The placeholder stands for values that hold a secret and for values that a shell needs in quotes. A table's name may look like a
+    command. Quotes inserted into the quoted name of such a table would let a shell run the text behind them.
     """
     is_plain = shlex.quote(text) == text and not _holds_secret(text)
     return text if is_plain else _STANDS_FOR.get(option, option.removeprefix("--").upper())
 
 
 def _holds_secret(text: str) -> bool:
-    """Whether the text itself holds one; ``${PASSWORD}`` only names it."""
+    """Whether the text itself contains a secret. ``${PASSWORD}`` does not: it only names one."""
     if "://" not in text:
         return False
     try:
         return bool(parse_uri(_VARIABLE.sub("", text)).secrets())
     except (DefinitionError, ValueError):
-        return True  # what is no valid URI may hold one
+        return True  # a text that is not a valid URI may hold a secret

@@ -1,4 +1,4 @@
-"""``headrace ddl``: the journal of schema changes, and what a person decides about those that wait. Starts no JVM."""
+"""``headrace ddl``: shows the journal of schema changes, and records decisions about those that wait. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SETTLED_SHOWN = 20
 
 
 def show_journal(settings: Settings, whole: bool, output: Output) -> int:
-    """Prints what waits, with why, and the newest of what is done (all of it with ``whole``). Raises DefinitionError."""
+    """Prints the changes that wait, each with its reasons, and the newest changes that are done (``whole``: all of them).
+
+    Raises DefinitionError.
+    """
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
     entries = sorted(state.journal.values(), key=lambda entry: (entry.commit_ts, entry.identity))
@@ -39,7 +42,7 @@ def show_journal(settings: Settings, whole: bool, output: Output) -> int:
 
 
 def decide(settings: Settings, change: str, verdict: Verdict, statement: str, output: Output) -> int:
-    """Leaves a decision about the waiting schema change whose identity is, or begins with, ``change``. Raises DefinitionError."""
+    """Records a decision about the waiting schema change whose identity is, or begins with, ``change``. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
         entry = _find(state, change)
@@ -62,7 +65,7 @@ def decide(settings: Settings, change: str, verdict: Verdict, statement: str, ou
 def _find(state: LedgerState, change: str) -> JournalEntry:
     waiting = {k: e for k, e in state.journal.items() if not e.state.is_settled}
     if not change.strip():
-        # What a shell makes of a variable that is not set is no decision about whatever waits.
+        # A shell passes an empty text for a variable that is not set. It must not select whatever change waits.
         raise DefinitionError("The name of the change is empty.", f"Schema changes that wait: {', '.join(waiting) or 'none'}.")
     found = [waiting[change]] if change in waiting else [e for k, e in waiting.items() if k.startswith(change)]
     if len(found) == 1:
@@ -93,7 +96,7 @@ def _fields(entry: JournalEntry, state: LedgerState) -> dict[str, object]:
 
 
 def _reasons(entry: JournalEntry, state: LedgerState) -> list[str]:
-    """Why its tables stopped, each reason once."""
+    """Why the change's tables stopped, each reason once."""
     if entry.state.is_settled:
         return []
     rows = (state.tables.get(table_id) for table_id in entry.tables)

@@ -1,4 +1,4 @@
-"""``headrace demo``: a small shop's changes as TiCDC would write them, through the real pipeline into a DuckDB file."""
+"""``headrace demo``: replicates a small shop's changes, as TiCDC would write them, with the real pipeline into a DuckDB file."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def run_demo(folder: Path, output: Output) -> int:
 
 
 def _say(output: Output, *lines: str) -> None:
-    """What is only for people; machines get events."""
+    """Prints lines for people. Machines get events instead."""
     if not output.is_json:
         for line in lines:
             output.line(line)
 
 
 def _make_empty(folder: Path) -> None:
-    """The folder, made when it is not there. Raises DefinitionError unless it is an empty folder of this user's, and writable."""
+    """Creates the folder if it is missing. Raises DefinitionError unless it is empty, writable, and belongs to this user."""
     try:
         make_own_folder(folder, "demo")
         occupied = any(folder.iterdir())
@@ -98,7 +98,7 @@ def _tell_written(shop: Shop, folder: Path, output: Output) -> None:
 
 
 def _tree(root: Path) -> list[tuple[str, str]]:
-    """The changefeed's tree in brief: what people would want to know of it, and what the names mean."""
+    """The main entries of the changefeed's folder, each with its meaning."""
     metadata = json.loads((root / "metadata").read_text())["checkpoint-ts"]
     lines = [("metadata", f"complete up to {format_tso(metadata)}")]
     for table in sorted(path for path in (root / DATABASE).iterdir() if path.name != "meta"):
@@ -150,7 +150,7 @@ def _checkpoint(sink_uri: str) -> int:
 
 
 def commands(source: str, database: Path, sink: str) -> list[tuple[str, str]]:
-    """Command lines to go on with, as a shell takes them from the folder the user stands in, each with what it does."""
+    """Command lines to try next, quoted for a shell in the current folder, each with what it does."""
     headrace = _program("headrace")
     python = _program(Path(sys.executable).name)
     # Double quotes inside, because the shell's quotes around it are single ones; a JSON string is a Python string too.
@@ -166,7 +166,7 @@ def commands(source: str, database: Path, sink: str) -> list[tuple[str, str]]:
 
 
 def _program(name: str) -> str:
-    """How to call a program of this environment from here: by its name where the PATH finds it, else by its path."""
+    """How to call a program of this environment: by its name if the PATH finds it, else by its path."""
     program = Path(sys.executable).parent / name
     found = shutil.which(name)
     if not program.exists() or (found is not None and Path(found).absolute() == program):

@@ -1,4 +1,4 @@
-"""What ``headrace run`` shows: the loop's observer on top of the command's output."""
+"""What ``headrace run`` shows: an observer of the run that writes to the command's output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.model.table import TableId
 
 
 class RunDisplay:
-    """Shows a run. Use it as a context; the moving line of a terminal ends with it."""
+    """Shows a run. Use it as a context manager: at its end the moving line of a terminal disappears."""
 
     def __init__(self, output: Output) -> None:
         self.reported: set[TableId] = set()
@@ -69,7 +69,7 @@ class RunDisplay:
         self._output.event("table_stopped", table=str(problem.table_id), reason=problem.sentence(), **fields_of(problem.place))
 
     def table_resumed(self, table_id: TableId) -> None:
-        # A database stops too, where its own schema change waits.
+        # A database stops too, when a schema change of the database itself waits.
         self._output.line(f"{'database' if table_id.is_database else 'table'} {table_id} goes on")
 
     def notice(self, notice: Notice) -> None:
@@ -79,7 +79,7 @@ class RunDisplay:
         self._output.warning(f"{reason} Trying again in {seconds:.0f} s.")
 
     def tick(self, files: int, rows: int) -> None:
-        """Counts begin anew with each round of a cut; what is shown goes on."""
+        """The counts start at zero with each round of a cut, but the display adds them up over the cut."""
         if (files, rows) < self._counts:
             self._earlier = (self._earlier[0] + self._counts[0], self._earlier[1] + self._counts[1])
         self._counts = (files, rows)

@@ -1,4 +1,4 @@
-"""``headrace inspect``: what is in a source, and what is wrong in there. Starts no JVM, writes nothing."""
+"""``headrace inspect``: shows what a source contains and what is wrong with it. Starts no JVM, writes nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _inspectable(uri: str, changefeed: str | None) -> InspectableSource:
 
 
 def _progress(output: Output) -> Callable[[int, int], None]:
-    """Says now and then how far a check is: for people on the standard error, so that a report in a file has none of it."""
+    """Reports from time to time how far a check is. For people it goes to standard error, so that a redirected report is clean."""
     told = time.monotonic()
 
     def tell(done: int, total: int) -> None:
@@ -90,7 +90,7 @@ def _show_contents(found: Inspection, rows: bool, output: Output) -> None:
 
 
 def _show_findings(found: Checkup, output: Output) -> None:
-    """The worst first, each kind with its number and the first few."""
+    """Prints the findings, the most severe first: each kind with its count and the first few examples."""
     for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         examples = _by_kind(finding for finding in found.findings if finding.severity is severity)
         for kind, kept in examples.items():
@@ -112,7 +112,7 @@ def _by_kind(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 
 def _finding_text(finding: Finding) -> str:
-    """A finding's sentence and its place; a sentence that begins with the table says all of that itself."""
+    """A finding's sentence and its place. A sentence that begins with the table already contains the place."""
     if finding.table_id is None or finding.message.startswith(("table ", "database ")):
         return finding.message
     parts = [finding.file] if finding.file else []

@@ -1,4 +1,4 @@
-"""The ledger of a pipeline, opened for a command beside the run: it takes no epoch."""
+"""Opens the ledger of a pipeline for a command other than the run. Such a command takes no epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opened(settings: Settings) -> Iterator[tuple[DataSink, Ledger]]:
 
 
 def require_place(ledger: Ledger, what: str) -> None:
-    """Raises DefinitionError, with ``what`` was looked for, when the ledger's file or folder does not exist."""
+    """Raises DefinitionError if the ledger's file or folder does not exist. ``what`` begins the message, up to the colon."""
     if missing := ledger.missing() if isinstance(ledger, PlacedLedger) else "":
         option, key = ("--ledger", "ledger") if isinstance(ledger, FileLedger) else ("--sink", "sink")
         raise DefinitionError(
@@ -31,7 +31,7 @@ def require_place(ledger: Ledger, what: str) -> None:
 
 
 def state_of(ledger: Ledger, settings: Settings) -> LedgerState:
-    """What the ledger says of the pipeline. Raises DefinitionError when it knows none of that name."""
+    """The ledger's record of the pipeline. Raises DefinitionError if there is no pipeline of that name."""
     name = settings.name or "default"
     state = ledger.peek(name)
     if state is None:

@@ -14,12 +14,12 @@ from headrace.pipeline.definition import Settings
 
 
 def replay_letters(settings: Settings, only: str | None, output: Output) -> int:
-    """Asks the run to apply again what tables have letters of. Raises DefinitionError."""
+    """Requests that the run applies the dead letters of tables again. Raises DefinitionError."""
     return _leave(settings, only, RequestKind.REPLAY, lambda _: True, output)
 
 
 def discard_letters(settings: Settings, only: str | None, ask: Callable[[str, str], bool] | None, output: Output) -> int:
-    """Asks the run to remove letters. Raises DefinitionError."""
+    """Requests that the run removes dead letters without applying them. Raises DefinitionError."""
 
     def is_sure(table_id: TableId) -> bool:
         return ask is None or ask(f"The dead letters of {table_id} will be removed without being applied.", str(table_id))
@@ -47,7 +47,7 @@ def _leave(settings: Settings, only: str | None, kind: RequestKind, is_sure: Cal
 
 
 def tables_of(state: LedgerState, only: str | None) -> list[TableId]:
-    """The tables with letters, or the one that a person names. Raises DefinitionError."""
+    """The tables with dead letters, or only the named one. Raises DefinitionError."""
     known = sorted(state.dead_letters)
     if only is None:
         return known

@@ -1,7 +1,7 @@
-"""The ``headrace`` command: run, demo, inspect, status, validate.
+"""The ``headrace`` command and its subcommands.
 
 Exit codes: 0 done, 2 bad usage or definition, 3 a table stopped on bad data or DDL, 4 source or sink not reachable (or another
-run took over), 130 interrupted, 1 a bug.
+run took over), 130 interrupted, 1 a bug or a failed Spark job.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code. What goes wrong is one sentence on standard error."""
+    """Runs one command and returns its exit code. An error is printed as one sentence on standard error."""
     arguments = sys.argv[1:] if argv is None else argv
     hide_secrets_of(*(_value(argument) for argument in arguments))  # before anything can be said about a wrong command line
     output = make_output(json="--json" in arguments)
@@ -380,7 +380,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What is wrong on the command line, and the command whose help tells more."""
+    """What is wrong on the command line, and which command's ``--help`` to see."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     message += "" if message.endswith((".", "?")) else "."
@@ -395,7 +395,7 @@ def _value(argument: str) -> str:
 
 
 def _show_logs(*, json: bool) -> None:
-    """What is logged goes where warnings go; structlog would print it on the standard output, with secrets."""
+    """Shows log entries as warnings. By default structlog would print them on standard output, with secrets."""
     import structlog
 
     def show(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
@@ -406,13 +406,13 @@ def _show_logs(*, json: bool) -> None:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException | None, frames: TracebackType | None) -> None:
-    """A traceback, without secrets: what a library raises may hold its arguments."""
+    """Prints a traceback without secrets: the text of a library's exception may contain its arguments."""
     lines = "".join(traceback.format_exception(kind, error, frames)).splitlines()
     sys.stderr.write("".join(f"{shown(line)}\n" for line in lines))
 
 
 def entry() -> None:
-    """The console script. What an abandoned run, or a request that took too long, leaves behind does not hold its end up."""
+    """The console script. Threads of an abandoned run or of a timed-out request do not delay its end."""
     sys.excepthook = _show_bug
     threading.excepthook = lambda told: _show_bug(told.exc_type, told.exc_value, told.exc_traceback)
     try:

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they say together with a definition file."""
+"""The options that several commands share, and how they combine with a definition file."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ SparkSettings = Annotated[list[str] | None, typer.Option("--spark", help="A Spar
 
 
 def hide_secrets_of(*uris: str) -> None:
-    """No output shows the passwords and keys of these URIs, whatever a server or a library says about them."""
+    """Hides the passwords and keys of these URIs in all output, also in messages of servers and libraries."""
     for uri in uris:
-        # What is no URI, or names a variable that is not set, is refused where it is used.
+        # A text that is not a URI, or that names an unset variable, is rejected where it is used.
         with contextlib.suppress(DefinitionError, ValueError):
             hide_secrets(parse_uri(uri).secrets())
 
 
 def completed(said: Settings, file: Path | None) -> Settings:
-    """What the options say, completed by the definition file.
+    """The settings of the options, completed by the definition file. Options take precedence.
 
-    From here on no output shows a secret of it, and commands that are printed name the pipeline as the user did.
+    After this call no output shows a secret of these settings, and printed commands name the pipeline as the user did.
     """
     from headrace.engine.launch import is_secret
     from headrace.pipeline.definition import read_settings
@@ -106,7 +106,7 @@ def completed(said: Settings, file: Path | None) -> Settings:
 
 
 def one_file(file: Path | None, definition: Path | None) -> Path | None:
-    """The definition file of a command that takes it as its argument or with ``-d``. Raises DefinitionError for two files."""
+    """The definition file of a command that accepts it as an argument or with ``-d``. Raises DefinitionError for two files."""
     if file is not None and definition is not None and file != definition:
         raise DefinitionError(f"There are two definition files: {file} and {definition}.", "Name one of them.")
     return definition if file is None else file
@@ -118,21 +118,24 @@ def is_definition(word: str) -> bool:
 
 
 def no_definition(word: str) -> str:
-    """The name of a table or change. Raises DefinitionError for the definition file that stands in its place."""
+    """The name of a table or change, unchanged. Raises DefinitionError if a definition file is given in its place."""
     if is_definition(word) and Path(word).is_file():
         raise DefinitionError(f"{word} is a file, but no table and no schema change.", f"Write -d {shlex.quote(word)}.")
     return word
 
 
 def recorded_pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:
-    """The pipeline whose ledger a command looks into."""
+    """The settings of the pipeline whose ledger a command reads."""
     from headrace.pipeline.definition import Settings
 
     return completed(Settings(sink=sink, name=name, ledger=ledger), definition)
 
 
 def confirmed(what: str, name: str) -> bool:
-    """Whether a person at a terminal writes the name of the table or pipeline. Raises DefinitionError where nobody can."""
+    """Asks the person at the terminal to type the name of the table or pipeline; returns whether they did.
+
+    Raises DefinitionError if standard input is not a terminal.
+    """
     import sys
 
     if not sys.stdin.isatty():

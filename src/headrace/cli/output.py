@@ -1,9 +1,9 @@
-"""What commands print: for people on a terminal, as plain lines where there is none, or as JSON lines for machines.
+"""The output of commands: formatted for a terminal, plain lines elsewhere, or JSON lines for machines.
 
-Commands know only :class:`Output`. What a run shows while it works goes through :class:`Progress`. Warnings and errors go to
-the standard error. Values given to :func:`hide_secrets` are blotted out of everything, and what a terminal would act on is shown
-as an escape: whoever writes to the source chooses the names of tables and files, and the statements. Commands that a sentence
-names are completed with the user's own options (:mod:`headrace.cli.command_lines`).
+Commands use only :class:`Output`. A run shows its progress through :class:`Progress`. Warnings and errors go to standard error.
+Values given to :func:`hide_secrets` are hidden in all output. Characters that a terminal would act on are printed as escapes,
+because the writers of the source choose the names of tables and files and the statements. Commands in sentences are completed with
+the user's own options (:mod:`headrace.cli.command_lines`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _HIDDEN: set[str] = set()
 _SHORT_SECRET = 4
-# Control characters, what turns the direction of writing, other signs without a shape (but for the two joiners, which some
-# scripts and emoji need), line breaks of Unicode, and halves of characters.
+# Control characters, characters that change the writing direction, other invisible characters (except the two joiners, which some
+# scripts and emoji need), Unicode line breaks, and lone surrogates.
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -47,23 +47,23 @@ _ACTING = re.compile(
 
 
 class Output(Protocol):
-    """Where a command's words go."""
+    """Where a command prints its results, warnings and errors."""
 
     @property
     def is_json(self) -> bool:
-        """Whether machines read this: give them :meth:`event`, and leave out what is only for people."""
+        """Whether machines read this output. If so, call :meth:`event`, and leave out lines that are only for people."""
         ...
 
     def line(self, text: str) -> None:
-        """One line for people; machines get it as a ``message`` event."""
+        """Prints one line for people. Machines get it as a ``message`` event."""
         ...
 
     def event(self, kind: str, /, **fields: object) -> None:
-        """A fact for machines, as one JSON object with ``event: kind``; people are shown nothing."""
+        """Prints a fact for machines, as one JSON object with ``event: kind``. People are shown nothing."""
         ...
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table; machines get it as one ``table`` event with a list of objects. Nothing for no rows."""
+        """Prints a small table, or nothing if there are no rows. Machines get it as one ``table`` event with a list of objects."""
         ...
 
     def warning(self, sentence: str) -> None: ...
@@ -71,14 +71,14 @@ class Output(Protocol):
     def error(self, sentence: str) -> None: ...
 
     def progress(self) -> AbstractContextManager[Progress]:
-        """What is going on, until the context ends. One at a time."""
+        """A context manager that shows progress until it ends. Only one may be open at a time."""
         ...
 
 
 def make_output(*, json: bool, aside: bool = False) -> Output:
-    """The output for this process: JSON when asked for, else by whether a terminal shows it.
+    """The output for this process: JSON if ``json``, else formatted for a terminal if there is one, else plain lines.
 
-    ``aside`` leaves the standard output to somebody else (a sink that prints) and says everything on the standard error.
+    ``aside`` prints everything on standard error and leaves standard output to a sink that prints.
     """
     out = sys.stderr if aside else sys.stdout
     if json:
@@ -90,13 +90,16 @@ def make_output(*, json: bool, aside: bool = False) -> Output:
 
 
 def hide_secrets(values: Iterable[str]) -> None:
-    """From now on these values are printed as ``***``, in this process, by every output; escaped as in a URI or by Python, too."""
+    """From now on, every output of this process prints these values as ``***``, even if escaped as in a URI or by Python."""
     for value in filter(None, values):
         _HIDDEN.update({value, quote(value, safe=""), repr(value)[1:-1]})
 
 
 def redact(text: str) -> str:
-    """The text without hidden values. A very short one is replaced only where it stands alone, or no text would be left."""
+    """Replaces hidden values in the text.
+
+    A very short value is replaced only where it is a word of its own; otherwise parts of many words would be replaced too.
+    """
     for secret in sorted(_HIDDEN, key=len, reverse=True):
         if len(secret) >= _SHORT_SECRET:
             text = text.replace(secret, "***")
@@ -106,8 +109,8 @@ def redact(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text as it is printed in one line: commands completed, without hidden values, and with ``\\x1b`` and the like for what is
-    no plain sign."""
+    """The text as it is printed in one line: commands are completed, secrets are hidden, and control characters and the like are
+    escaped (``\\x1b``)."""
     return _ACTING.sub(lambda sign: sign[0].encode("unicode_escape").decode(), redact(with_options(text)))
 
 
@@ -156,7 +159,7 @@ class PlainOutput:
 
 
 class TerminalOutput(PlainOutput):
-    """For a person at a terminal: tables with lines, and one line that moves while something is going on."""
+    """For a person at a terminal: tables with borders, and one moving line that shows progress."""
 
     def __init__(self, console: Console, errors: IO[str]) -> None:
         super().__init__(console.file, errors)
@@ -177,7 +180,7 @@ class TerminalOutput(PlainOutput):
         return LiveProgress(self._console, shown)
 
     def _write(self, stream: IO[str], *lines: str) -> None:
-        """Through the console, which keeps the moving line below; but what was redirected to a file goes there."""
+        """Writes through the console, which keeps the moving line below. Errors redirected to a file are written to that file."""
         if stream is self._errors and not stream.isatty():
             super()._write(stream, *lines)
             return
@@ -187,7 +190,7 @@ class TerminalOutput(PlainOutput):
 
 
 class JsonOutput:
-    """One JSON object a line, each with ``event``. TSOs are numbers, above 2**53: read them as integers."""
+    """One JSON object per line, each with ``event``. TSOs are numbers above 2**53: read them as integers, not as floats."""
 
     is_json = True
 
@@ -231,12 +234,13 @@ class JsonOutput:
 
 
 def _json_escape(sign: re.Match[str]) -> str:
-    """JSON's own escape: what is left of such signs stands in texts, and reads as the same text."""
+    """JSON's own escape. In encoded JSON such characters occur only inside strings, so a reader decodes the same text."""
     return json_format.dumps(sign[0])[1:-1]
 
 
 _SENTENCES = frozenset({"advice", "detail", "goes_on", "message", "reason", "text"})
-"""The fields that are for people. All others are data, and stay what they are: a statement may hold the text of a command."""
+"""The fields that are for people: commands in them are completed. All others are data and are not completed, because a statement
+may contain the text of a command."""
 
 
 def _printed(name: str, value: object) -> object:

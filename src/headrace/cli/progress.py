@@ -1,6 +1,6 @@
-"""What a run shows while it works: one moving line on a terminal, elsewhere a line for each cut and a sign of life.
+"""The progress of a run: one moving line on a terminal; elsewhere a line for each cut, and a line every few seconds in between.
 
-The figures are plain values and their texts pure functions; the two classes only decide when something is shown.
+The figures are plain values, and pure functions format them. The two classes only decide when to show something.
 """
 
 from __future__ import annotations
@@ -23,57 +23,58 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 5.0
 NOTHING_APPLIED = "nothing applied yet"
-"""What to say of a checkpoint of 0."""
+"""The text for a checkpoint of 0."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REFRESH_PER_SECOND = 4
 
 
 @dataclass(frozen=True)
 class Figures:
-    """How far things are. ``since`` is when the phase began and ``cut_since`` when the cut did (Unix seconds).
-
-    ``checkpoint`` (TSO) is up to where everything is applied, 0 while that is unknown; ``cut_ts`` the end of the cut being
-    applied, 0 between cuts. ``noun`` is what the last cut had: files, or pieces of a stream.
-    """
+    """How far a run is."""
 
     phase: str = ""
     since: float = 0.0
+    """When the phase began (Unix seconds)."""
     waiting: bool = False
     files_done: int = 0
     files_total: int = 0
     rows: int = 0
     cut_ts: int = 0
+    """TSO of the end of the cut being applied; 0 between cuts."""
     cut_since: float = 0.0
+    """When the cut began (Unix seconds)."""
     checkpoint: int = 0
+    """TSO up to which everything is applied; 0 while it is unknown."""
     noun: str = "file"
+    """The word for what the last cut consisted of: files, or pieces of a stream."""
 
 
 class Progress(Protocol):
-    """What a command tells while it works. May be called from any thread."""
+    """Shows the progress of a command. The methods may be called from any thread."""
 
     def phase(self, text: str) -> None:
-        """What is being done now: ``starting Spark``. Shown at once, unless it is what is shown already."""
+        """A new phase begins: ``starting Spark``. Its text is shown at once, unless it is shown already."""
         ...
 
     def idle(self, text: str, checkpoint: int) -> None:
-        """There is nothing to do but wait for the source. A terminal shows it with the lag; elsewhere it is silent."""
+        """The run waits for the source. A terminal shows this with the lag; elsewhere nothing is shown."""
         ...
 
     def cut_started(self, files_total: int, cut_ts: int, noun: str = "file") -> None:
-        """A cut up to ``cut_ts`` (TSO) with so many files begins. ``noun`` is the word for one of them, if they are not files."""
+        """A cut up to ``cut_ts`` (TSO) with ``files_total`` files begins. ``noun`` is the word for one of them."""
         ...
 
     def advance(self, files_done: int, rows: int) -> None:
-        """How many files and rows of the cut are done, counted from its begin."""
+        """How many files and rows of the cut are done, counted from the start of the cut."""
         ...
 
     def cut_finished(self, record: CutRecord) -> None:
-        """The cut is durable; its ``hi`` is the checkpoint now, unless it was one of tables that catch up."""
+        """The cut is durable. Its ``hi`` is now the checkpoint, unless it was a cut for tables that catch up."""
         ...
 
 
 class FiguresProgress:
-    """Keeps the figures; what is shown of them is the subclasses' part."""
+    """Keeps the figures. The subclasses decide what to show."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +85,7 @@ class FiguresProgress:
         self._put_phase(text)
 
     def _put_phase(self, text: str) -> bool:
-        """Whether it is a new one."""
+        """Sets the phase. Returns whether it is a new one."""
         if text == self.figures.phase and not self.figures.waiting:
             return False
         self._put(phase=text, since=time.time(), waiting=False)
@@ -116,7 +117,7 @@ class FiguresProgress:
 
 
 class HeartbeatProgress(FiguresProgress):
-    """A line for each phase and cut, and one every few seconds while something takes long."""
+    """Prints a line for each phase and cut, and one every ``every`` seconds while a phase takes long."""
 
     def __init__(
         self,
@@ -157,9 +158,9 @@ class HeartbeatProgress(FiguresProgress):
 
 
 class LiveProgress(FiguresProgress):
-    """One line at the bottom of a terminal with a spinner and the elapsed time, drawn by a thread of its own.
+    """Shows one line at the bottom of a terminal, with a spinner and the elapsed time, drawn by a thread of its own.
 
-    It vanishes in the end; a line about all cuts together stays in its place.
+    At the end the line is replaced by one that sums up all cuts.
     """
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
@@ -234,7 +235,7 @@ def figures_text(figures: Figures, now: float | None = None) -> str:
 
 
 def figures_fields(figures: Figures, now: float | None = None) -> dict[str, object]:
-    """The same for machines; TSOs as integers, times in seconds."""
+    """The same figures for machines. TSOs are integers, times are in seconds."""
     now = time.time() if now is None else now
     return {
         "phase": figures.phase,
@@ -249,7 +250,7 @@ def figures_fields(figures: Figures, now: float | None = None) -> dict[str, obje
 
 
 def cut_text(record: CutRecord, now: float | None = None, noun: str = "file") -> str:
-    """One line about a finished cut: up to when, how much, how long, and how far behind the clock it is."""
+    """One line about a finished cut: its end, its amounts, how long it took, and how far it lags behind the clock."""
     changes = f", {counted(record.schema_changes, 'schema change')}" if record.schema_changes else ""
     rate = f" ({round(record.read_rows / record.seconds):,} rows/s)" if record.seconds > 0 and record.read_rows else ""
     return (
@@ -260,7 +261,7 @@ def cut_text(record: CutRecord, now: float | None = None, noun: str = "file") ->
 
 
 def cut_fields(record: CutRecord, now: float | None = None) -> dict[str, object]:
-    """The same for machines."""
+    """The fields of a finished cut for machines. TSOs are integers, times are in seconds."""
     return {
         "checkpoint": record.hi,
         "checkpoint_time": format_tso(record.hi),
@@ -293,7 +294,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def checkpoint_text(checkpoint: int) -> str:
-    """``2024-06-05 09:30:23.694 UTC (450253107233619969), lag 42 s``. Of 0 say :data:`NOTHING_APPLIED`."""
+    """``2024-06-05 09:30:23.694 UTC (450253107233619969), lag 42 s``. For a checkpoint of 0, use :data:`NOTHING_APPLIED`."""
     return f"{format_tso(checkpoint)} ({checkpoint}), lag {seconds_text(lag_seconds(checkpoint))}"
 
 

@@ -1,4 +1,7 @@
-"""The commands that let a table go on, by how it stands. Pure; ``headrace status`` and ``headrace table list`` print them."""
+"""The commands that let a stopped table go on, depending on its state.
+
+Pure functions. ``headrace status`` and ``headrace table list`` print the result, and so does the end of a run.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,20 @@ _WAYS = {
     TableStatus.INCOMPLETE: (_LOADED,),
     TableStatus.HELD: (_RELEASED, _LOADED),
 }
-"""For every status of a stopped table; tests/cli/test_going_on.py holds it to the statuses and to all problems."""
+"""For every status of a stopped table. ``tests/cli/test_going_on.py`` checks that all statuses and all problems are covered."""
 
 
 def is_held(own: TableProgress, state: LedgerState) -> bool:
-    """Whether a hold of the table has taken effect: from then on nothing touches it."""
+    """Whether a hold of the table has taken effect, so that nothing is written to the table."""
     hold = state.holds.get(own.table_id)
     return own.status is TableStatus.HELD or (hold is not None and hold.kind is RequestKind.HELD)
 
 
 def ways_on(own: TableProgress, state: LedgerState, *, of_stream: bool = False) -> tuple[str, ...]:
-    """What a person can do for a stopped table, the usual thing first; nothing for any other.
+    """What a person can do about a stopped table, the most usual first; empty for a table that is not stopped.
 
-    Of a held one no decision takes effect before it is released. ``of_stream``: its source has records in place of files.
+    For a held table no decisions are listed, because none takes effect before the release. ``of_stream``: the source has records
+    instead of files.
     """
     if not own.status.is_stopped:
         return ()
@@ -52,7 +56,7 @@ def ways_on(own: TableProgress, state: LedgerState, *, of_stream: bool = False) 
     decided = (e for e in waiting if not _is_held(e, state))
     decisions = tuple(_DECIDED.format(verdicts=_verdicts(e, state), change=in_quotes(e.identity)) for e in decided)
     stands_at_it = bool(waiting) and own.checkpoint == waiting[0].commit_ts
-    # A schema change does not run because rows are given up.
+    # Giving up rows does not make a schema change run.
     named = [way for way in _WAYS[own.status] if not (stands_at_it and way is _WITHOUT_ROWS)]
     if own.table_id.is_database:
         named = [way for way in named if way is _REPAIRED]  # it has no rows
@@ -67,13 +71,13 @@ def ways_on(own: TableProgress, state: LedgerState, *, of_stream: bool = False) 
 
 
 def _is_loaded_elsewhere(own: TableProgress, state: LedgerState) -> bool:
-    """Whether somebody loaded the held table with rows that do not fit its place: released it would need to be loaded once more."""
+    """Whether the held table was loaded as of a time that does not match its checkpoint: once released, it needs another load."""
     standing = (r for r in state.requests.values() if r.table_id == own.table_id and r not in state.released)
     return any(does_not_fit(state, request) for request in standing if request.kind in (*HOLDS, RequestKind.RESYNC))
 
 
 def _before(entry: JournalEntry, state: LedgerState) -> set[TableId]:
-    """The tables of a waiting schema change that stopped before it, or are held: it runs when they have come to it."""
+    """The tables of a waiting schema change that stopped before it or are held. It runs when all of them have reached it."""
     rows = (state.tables[t] for t in entry.tables if t in state.tables)
     stopped = {own.table_id for own in rows if own.status.is_stopped and own.checkpoint < entry.commit_ts}
     return stopped | state.held.intersection(entry.tables)
@@ -85,7 +89,7 @@ def _is_held(entry: JournalEntry, state: LedgerState) -> bool:
 
 
 def _until(own: TableProgress, waiting: Sequence[JournalEntry]) -> str:
-    """Up to when a table can be loaded anew under its name: then a RENAME gives its rows another one."""
+    """Text that limits the time of a new load, if a waiting RENAME gives the table's rows another name; else empty."""
     for entry in waiting:
         for old, new in read_statement(entry.statement, own.table_id.database).renames:
             if old == own.table_id:
@@ -94,13 +98,13 @@ def _until(own: TableProgress, waiting: Sequence[JournalEntry]) -> str:
 
 
 def _got_its_name(own: TableProgress, entry: JournalEntry) -> bool:
-    """Whether the change is a RENAME to the table's name: the table may be loaded anew as of a time behind it."""
+    """Whether the change is a RENAME to the table's name. The table may then be loaded anew as of a time after the change."""
     renames = read_statement(entry.statement, own.table_id.database).renames
     return len(renames) == 1 and renames[0][1] == own.table_id
 
 
 def _waiting_changes(own: TableProgress, state: LedgerState) -> list[JournalEntry]:
-    """The schema changes that the table stopped before, or that were found after its end; those that come first, first."""
+    """The schema changes before which the table stopped, or that were found after it was dropped, in the order of commit ts."""
     is_gone = own.status is TableStatus.GONE_WAITING
     waiting = (e for e in state.journal.values() if not e.state.is_settled and own.table_id in e.tables)
     found = [e for e in waiting if is_gone or e.commit_ts >= own.checkpoint]
@@ -108,10 +112,10 @@ def _waiting_changes(own: TableProgress, state: LedgerState) -> list[JournalEntr
 
 
 def _verdicts(entry: JournalEntry, state: LedgerState) -> str:
-    """What can be decided.
+    """The possible decisions about a change, separated by ``|``.
 
-    A change cannot run as it is when it cannot be read, when a table stopped before it, when no event tells its rows, and when it
-    is of a table that is gone since.
+    A change cannot be approved as it is in these cases: its statement cannot be read; one of its tables is held, or stopped before
+    it; no event contains the rows that it changed; or its table is gone.
     """
     stands = {state.tables[t].status for t in entry.tables if t in state.tables}
     futile = stands & {TableStatus.NEEDS_RESYNC, TableStatus.GONE_WAITING}

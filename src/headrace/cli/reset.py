@@ -1,4 +1,4 @@
-"""``headrace reset``: what the ledger records of a pipeline, or of one of its tables, is forgotten. Starts no JVM."""
+"""``headrace reset``: removes the ledger's record of a pipeline, or of one of its tables. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.pipeline.definition import Settings
 from headrace.sinks.table_marks import TableMark
 
 Ask = Callable[[str, str], bool] | None
-"""Asks a person, who has to write the name; ``None``: it is known."""
+"""Asks a person, who has to type the name, for confirmation. ``None``: it is already confirmed."""
 
 
 def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
-    """Removes all that is recorded of the pipeline. Raises DefinitionError when there is nothing of that name."""
+    """Removes the ledger's whole record of the pipeline. Raises DefinitionError if there is no pipeline of that name."""
     name = settings.name or "default"
     with opened(settings) as (sink, ledger):
         state = None
@@ -39,11 +39,11 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
         if is_there and ask is not None and not ask(what, name):
             output.line("nothing was removed")
             return 0
-        # What an interrupted removal left, without a record, nobody has to be asked about.
+        # Leftovers of an interrupted removal, without a record, are removed without confirmation.
         if not ledger.reset(name):
             state_of(ledger, settings)
         if state is not None and sink.table_marks is not None:
-            # A run that lives knows nothing of the reset before its next step, and has the epoch that was the last one.
+            # A running run does not see the reset before its next step, and it has the last epoch. The marks must shut it out.
             sink.table_marks.put({row.pair[1]: TableMark.of_no_life(name, state.epoch) for row in state.rows})
         place = sink.identity if sink.ledger is not None else settings.ledger_place
     if output.is_json:
@@ -59,7 +59,7 @@ def reset_pipeline(settings: Settings, ask: Ask, output: Output) -> int:
 
 
 def reset_table(settings: Settings, table_name: str, ask: Ask, output: Output) -> int:
-    """Asks that the table begins anew, with its CREATE. Raises DefinitionError."""
+    """Requests that the table begins anew, with its CREATE. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
         own = known_table(state, table_name)

@@ -1,4 +1,4 @@
-"""``headrace status``: what the ledger in a target says. Starts no JVM, writes nothing."""
+"""``headrace status``: shows what the ledger in a target records. Starts no JVM, writes nothing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 
 
 def show_status(target: Target, name: str, output: Output, source: DataSource | None = None) -> int:
-    """Prints each pipeline of the target's ledger, or the named one. Raises DefinitionError when there is none.
+    """Prints each pipeline of the target's ledger, or only the named one. Raises DefinitionError if there is none.
 
-    With its ``source`` it warns of files that a stopped table needs and that will be removed.
+    With ``source`` it also warns about files that a stopped table needs and that the source will remove.
     """
     parts, of_stream = target.assembled(), reads_stream(source)
     with parts.opened() as ledger:
@@ -115,14 +115,14 @@ def _reached(checkpoint: int) -> str:
 
 
 def _cut(cut: CutRecord) -> tuple[str, ...]:
-    """The rows that were read are the sum of what became of them."""
+    """One row of the table of cuts. The first of its row counts, the rows read, is the sum of the others."""
     rows = (cut.read_rows, cut.netted, cut.upserts + cut.deletes, cut.refused, cut.left, cut.passed)
     finished = cut.finished_at[:19].replace("T", " ")
     return (finished, format_tso(cut.hi), str(cut.files), *(f"{figure:,}" for figure in rows), f"{cut.seconds:.2f}")
 
 
 def _reason(own: TableProgress, state: LedgerState) -> str:
-    """Why it stands as it does, after the number of its dead letters."""
+    """The number of the table's dead letters, a hold, why it is stopped, and why rows may be missing."""
     count = state.dead_letters.get(own.table_id, 0)
     letters = f"dead letters: {counted(count, 'change')} that the target lacks" if count else ""
     hold = state.holds.get(own.table_id)

@@ -1,4 +1,4 @@
-"""``headrace table``: what stopped tables wait for, and what a person asks of tables. Starts no JVM."""
+"""``headrace table``: shows what stopped tables wait for, and records requests for tables. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Ask = Callable[[str, str], bool] | None
 
 
 def show_tables(settings: Settings, output: Output) -> int:
-    """Prints each table that is stopped, or that somebody wants to be held. Raises DefinitionError."""
+    """Prints each table that is stopped, or for which a hold was requested. Raises DefinitionError."""
     with opened(settings) as (_, ledger):
         state = state_of(ledger, settings)
     stopped = _stopped_or_held(state)
@@ -50,7 +50,10 @@ def show_tables(settings: Settings, output: Output) -> int:
 
 
 def tell_stopped(state: LedgerState, told: Collection[TableId], output: Output) -> None:
-    """Warns, at the end of a run, of each stopped or held table of which the run has ``told`` nothing, with the usual way on."""
+    """Warns, at the end of a run, about each stopped or held table that is not in ``told``, with its first remedy.
+
+    ``told`` are the tables that the run has already reported.
+    """
     left = {table_id: own for table_id, own in _stopped_or_held(state).items() if table_id not in told}
     for table_id, own in left.items():
         stands = "held" if is_held(own, state) else str(own.status)
@@ -64,7 +67,7 @@ def _stopped_or_held(state: LedgerState) -> dict[TableId, TableProgress]:
 
 
 def hold_table(settings: Settings, name: str, output: Output) -> int:
-    """Asks that nothing touches the table until it is released. Raises DefinitionError."""
+    """Requests that nothing is written to the table until it is released. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds and not _is_to_end(state, own.table_id):
@@ -77,7 +80,7 @@ def hold_table(settings: Settings, name: str, output: Output) -> int:
 
 
 def _is_to_end(state: LedgerState, table_id: TableId) -> bool:
-    """Whether all holds of the table end with a request that was not carried out yet."""
+    """Whether a later request that was not carried out yet (resync or reset) ends all holds of the table."""
     held = max(hold.identity for hold in state.standing_holds if hold.table_id == table_id)
     ending = (RequestKind.RESYNC, RequestKind.RESET)
     asked = (r for r in state.requests.values() if r.table_id == table_id and r.kind in ending and r not in state.released)
@@ -85,7 +88,7 @@ def _is_to_end(state: LedgerState, table_id: TableId) -> bool:
 
 
 def release_table(settings: Settings, name: str, output: Output) -> int:
-    """Ends all holds of the table, and takes back the resyncs that were not carried out yet. Raises DefinitionError."""
+    """Ends all holds of the table, and cancels its resyncs that were not carried out yet. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id not in state.held:
@@ -97,7 +100,7 @@ def release_table(settings: Settings, name: str, output: Output) -> int:
 
 
 def resume_table(settings: Settings, name: str, output: Output) -> int:
-    """Asks to try the table again at once. Raises DefinitionError."""
+    """Requests that the table is tried again at once. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         if own.table_id in state.holds:
@@ -138,7 +141,7 @@ def skip_rows(settings: Settings, name: str, to: str, ask: _Ask, output: Output)
 def skip_place(settings: Settings, name: str, place: SourcePlace, ask: _Ask, output: Output) -> int:
     """Gives up one file, or one record of a stream, that the table still needs. Raises DefinitionError.
 
-    Without a name it is a record whose table is unknown.
+    Without ``name`` it gives up a record whose table is unknown.
     """
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest | None:
@@ -186,7 +189,7 @@ def reads_stream(source: DataSource | None) -> bool:
 
 
 def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
-    """Lets the table go on from ``at`` (TSO or ISO time), of which somebody loaded it. Raises DefinitionError."""
+    """Lets the table go on from ``at``, the TSO or ISO time as of which it was loaded. Raises DefinitionError."""
 
     def request(state: LedgerState, own: TableProgress) -> TableRequest:
         loaded, table_id = _tso(at, "--at"), own.table_id
@@ -205,7 +208,7 @@ def resync_table(settings: Settings, name: str, at: str, output: Output) -> int:
 
 
 def needs(state: LedgerState, source: DataSource) -> dict[TableId, list[HeldSplit]]:
-    """What each stopped table still has to read, the oldest first, as far as the position tells."""
+    """The files that each stopped table still has to read, the oldest first, as far as the ledger's position shows."""
     found: dict[TableId, list[HeldSplit]] = {}
     stopped = _stopped(state)
     for held in source.held(state.position) if stopped else ():
@@ -215,7 +218,7 @@ def needs(state: LedgerState, source: DataSource) -> dict[TableId, list[HeldSpli
 
 
 def removal(held: Sequence[HeldSplit]) -> str:
-    """Of which day files are needed, and when the source removes them; ``""`` where it never does."""
+    """Which day's files are needed, and when the source removes them; ``""`` if it never removes them."""
     oldest = min((h for h in held if h.removed_after), key=lambda h: h.day, default=None)
     return f"it needs files of {oldest.day}; TiCDC removes them after {oldest.removed_after}" if oldest else ""
 
@@ -229,9 +232,9 @@ def _leave(
     must_exist: bool = False,
     find: Callable[[LedgerState, str], TableProgress] | None = None,
 ) -> int:
-    """Leaves in the ledger what ``make`` asks of the table; nothing when a person did not confirm it.
+    """Writes the request that ``make`` builds for the table into the ledger; nothing if the person did not confirm it.
 
-    ``find`` finds the table by its name, a stopped one unless it is given.
+    ``find`` finds the table by its name. Without ``find`` only stopped tables are found.
     """
     with opened(settings) as (sink, ledger):
         state = state_of(ledger, settings)
@@ -261,7 +264,7 @@ def _leave(
 
 
 def _source(settings: Settings, state: LedgerState) -> DataSource:
-    """The definition's source; without one the ledger's, of which the changefeed's own file is not known."""
+    """The definition's source, or else the ledger's. The ledger does not record the changefeed's TOML file."""
     uri = settings.source_uri if settings.source else state.source_identity
     return open_source(uri, source_options(settings.changefeed))
 
@@ -280,7 +283,7 @@ def _find(state: LedgerState, name: str) -> TableProgress:
 
 
 def known_table(state: LedgerState, name: str) -> TableProgress:
-    """A table that the pipeline has seen, whatever its state."""
+    """A table in the pipeline's ledger, in any state. Raises DefinitionError if there is none of that name."""
     found = _only([own for table_id, own in state.tables.items() if table_id.is_named(name) and table_id.table], name)
     if found is None:
         raise DefinitionError(f"The pipeline {state.pipeline} knows no table {name}.", "headrace status lists those it knows.")
@@ -293,7 +296,7 @@ def _only(found: Sequence[TableProgress], name: str) -> TableProgress | None:
 
 
 def refuse_two_tables(found: Sequence[TableId], name: str) -> None:
-    """Raises DefinitionError where a dot in a name lets it stand for two tables."""
+    """Raises DefinitionError if a name with a dot matches two tables."""
     if len(found) > 1:
         which = " or ".join(f"table {table_id.table} of database {table_id.database}" for table_id in found)
         hint = f"Write it with backquotes: {' or '.join(word(table_id.quoted) for table_id in found)}."
@@ -317,7 +320,7 @@ def _request(
 def new_request(
     state: LedgerState, table_id: TableId, kind: RequestKind, *, since: int, to: int = 0, place: SourcePlace | None = None
 ) -> TableRequest:
-    """A request under a new identity, which sorts behind all before it, also behind those of a machine whose clock is ahead."""
+    """A request with a new identity that sorts after all earlier ones, even after those of a machine whose clock is ahead."""
     known = (identity.partition("-")[0] for identity in state.requests)
     now = max(time.time_ns(), 1 + max((int(time_of) for time_of in known if time_of.isdecimal()), default=0))
     return TableRequest(f"{now:020}-{uuid.uuid4().hex[:8]}", table_id, kind, to=to, since=since, place=place)
@@ -365,7 +368,7 @@ def _told(request: TableRequest) -> str:
 
 
 def _ended_by(state: LedgerState, request: TableRequest) -> tuple[TableRequest, ...]:
-    """The holds and resyncs that a release ends; none of any other request."""
+    """The holds and resyncs that a release ends; empty for any other request."""
     if request.kind is not RequestKind.RELEASE:
         return ()
     after = replace(state, requests={**state.requests, request.identity: request})
@@ -373,7 +376,7 @@ def _ended_by(state: LedgerState, request: TableRequest) -> tuple[TableRequest, 
 
 
 def _told_of_release(state: LedgerState, ended: Sequence[TableRequest]) -> Iterator[str]:
-    """What a release takes back, and what then becomes of the table."""
+    """The resyncs that a release cancels, and what happens to the table afterwards."""
     for request in ended:
         if request.kind is RequestKind.RESYNC:
             yield f"taken back: headrace table resync {word(request.table_id)} --at {request.to}"

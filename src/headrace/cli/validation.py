@@ -1,4 +1,4 @@
-"""``headrace validate``: every check with ok or what to do. Only the Spark check starts a JVM; nothing is changed."""
+"""``headrace validate``: runs checks, and prints ok or what to do for each. Changes nothing; only the Spark check starts a JVM."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
 
 
 def show_checks(pipeline: Definition, output: Output, *, with_spark: bool) -> int:
-    """Runs the checks one after another, printing each as it comes; ``with_spark`` starts a session too.
+    """Runs the checks one after another and prints each result at once. ``with_spark`` also starts a Spark session.
 
-    Returns 0 when none failed, else 2.
+    Returns 0 if no check failed, else 2.
     """
     failed = False
     for check in _checks(pipeline, with_spark=with_spark):
@@ -67,7 +67,7 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
 
 
 def _places(pipeline: Definition, target: Assembly) -> Iterator[Check]:
-    """Whether workers reach the places that they need; nothing is said where Spark runs on this machine alone."""
+    """Whether Spark's workers can reach the places that they need. No check if Spark runs only on this machine."""
     try:
         master = session_settings(pipeline.spark, target.sink.spark_conf())["spark.master"]
     except HeadraceError as error:
@@ -78,7 +78,7 @@ def _places(pipeline: Definition, target: Assembly) -> Iterator[Check]:
     try:
         source = open_source(pipeline.source, source_options(pipeline.changefeed)).event_source
     except HeadraceError:
-        source = None  # the check of the source tells
+        source = None  # the check of the source reports it
     found = list(local_places(master, source, target.sink.capabilities, target.work, pipeline.options.letters))
     for place in found:
         yield Check("work place", CheckState.FAILED, place.message, place.hint)
@@ -103,7 +103,7 @@ _MEANING = {
 
 
 def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None) -> Iterator[Check]:
-    """What the source says, and whether the target's tables fit it; ``None``: the target cannot be asked."""
+    """Checks the source, and whether the target's tables match it. ``check_tables`` is ``None`` if the target cannot be reached."""
     includes = pipeline.options.includes
     try:
         source = open_source(pipeline.source, source_options(pipeline.changefeed))
@@ -133,7 +133,7 @@ def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_t
 
 
 def _matches_nothing(filter_text: str, known: Sequence[TableId]) -> Check:
-    """What to say of a table filter that leaves out all tables that the source has now."""
+    """The warning for a table filter that excludes all tables that the source has now."""
     names = [str(table_id) for table_id in sorted(known)]
     shown = ", ".join(names[:_TABLES_SHOWN]) + (f" and {len(names) - _TABLES_SHOWN} more" if len(names) > _TABLES_SHOWN else "")
     detail = f"--tables {shlex.quote(filter_text)} includes no table of the source, which has {shown}."
@@ -141,7 +141,7 @@ def _matches_nothing(filter_text: str, known: Sequence[TableId]) -> Check:
 
 
 def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reserved: Reserved) -> Iterator[Check]:
-    """The source's databases that the target cannot have."""
+    """Checks for databases of the source that the target cannot have."""
     changes = [change for change in offer.schema_changes if any(map(includes, change.changes))]
     for database in sorted({database for change in changes for database in databases_of(change)}):
         if why := reserved.sentence(database):
@@ -149,7 +149,7 @@ def _reserved_databases(offer: Offer, includes: Callable[[TableId], bool], reser
 
 
 def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[Check]:
-    """Schema changes whose statements do not run by themselves."""
+    """Warns about schema changes whose statements do not run without a decision."""
     for change in offer.schema_changes:
         if any(map(includes, change.changes)) and (why := objection(change, Followed(includes))):
             hint = "Unless it is already done, a run stops the table before it until you decide with headrace ddl skip or edit."
@@ -157,7 +157,10 @@ def _objections(offer: Offer, includes: Callable[[TableId], bool]) -> Iterator[C
 
 
 def _converge_checks(offer: Offer, includes: Callable[[TableId], bool], capabilities: SinkCapabilities) -> Iterator[Check]:
-    """Conditions under which the order of writes does not matter (docs/guarantees.md); in a log it always does."""
+    """Checks the conditions under which the order of writes does not matter (docs/guarantees.md).
+
+    Tables for which the sink takes all changes, as in a log, are left out: there the order always matters.
+    """
     shapes = {t: s for t, s in newest_shapes(offer).items() if includes(t)}
     netted = {t: s for t, s in shapes.items() if capabilities.demand_of(t, s) is not ChangeDemand.ALL}
     if not netted and (shapes or capabilities.demand is ChangeDemand.ALL):
