@@ -1,1 +1,1 @@
-"""The values that every part of Headrace speaks. No I/O, no Spark."""
+"""The values that all parts of Headrace exchange. No I/O, no Spark."""

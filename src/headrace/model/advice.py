@@ -1,4 +1,4 @@
-"""What a person can change at a source so that it tells more. The source knows the words, the engine where they belong."""
+"""Advice on source settings that make changes more precise. The source words the advice, the engine adds it to messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SourceAdvice:
-    """Whole sentences for hints, in the source's own terms; an empty one where nothing can be changed."""
+    """Whole sentences for hints, in the source's own terms. A field is empty if the source has no such setting."""
 
     exact_commit_ts: str = ""
-    """How rows come to carry their exact commit ts."""
+    """How to make rows carry their exact commit ts."""
     old_rows: str = ""
-    """How updates come to bring the row before them."""
+    """How to make updates carry the old row."""
     whole_deletes: str = ""
-    """How deletions come to bring more than the key."""
+    """How to make deletions carry more than the key."""
     one_writer: str = ""
-    """How the rows of a table come from one writer, so that repeats can be told from equal rows."""
+    """How to have the rows of a table written by one writer, so that repeats can be distinguished from equal rows."""
 
 
 NO_ADVICE = SourceAdvice()
-"""Of a source that has no settings for any of it."""
+"""For a source that has none of these settings."""

@@ -1,4 +1,4 @@
-"""Whose the rows are by now that were written under one name."""
+"""Which tables now contain the rows that were written under one table name."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from headrace.model.table import TableId
 
 @dataclass(frozen=True)
 class Bearers:
-    """The tables that have the rows of a name now, of each time when another table had it, or when it was emptied in between."""
+    """The tables that now contain the rows written under one name, for each life of the name.
+
+    A new life begins when another table gets the name, or when the table is emptied.
+    """
 
     lives: tuple[tuple[int, frozenset[TableId]], ...]
-    """In order: up to which commit ts (TSO) the rows of a life go, and who has such rows now, which may be nobody."""
+    """The lives in order. Each has the greatest commit ts (TSO) of its rows, and the tables that contain them now (maybe none)."""
     until: int = 0
-    """Up to which commit ts (TSO) the name had the rows: what was written under it before does not lie above that."""
+    """The greatest commit ts (TSO) of rows that belong to the name: rows written under it before do not lie above that."""
 
     @property
     def tables(self) -> frozenset[TableId]:
-        """All of them."""
+        """The tables of all lives."""
         return frozenset().union(*(tables for _, tables in self.lives))
 
     def of(self, first: int, last: int) -> frozenset[TableId]:
-        """Those that have rows now whose commit ts (TSO) go from ``first`` to ``last``."""
+        """The tables that now contain rows with a commit ts (TSO) from ``first`` to ``last``."""
         found: set[TableId] = set()
         before = 0
         for up_to, tables in self.lives:

@@ -11,8 +11,8 @@ types (``model.types.arrow_type``).
 
 A column of the table that rows do not carry (virtual generated, dropped by a column selector) is absent from the batch.
 
-Arrow's string and binary arrays hold 2 GiB at most. Where a task holds more of one column, that column is ``large_string`` or
-``large_binary`` (:func:`combined`), so everything that works on rows of several files has to take both.
+Arrow's string and binary arrays hold at most 2 GiB. If a task holds more of one column, that column is ``large_string`` or
+``large_binary`` (:func:`combined`). So code that works on rows of several files must accept both types.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import arrow_type
 
 RESERVED_PREFIX = "headrace$"
-"""What the names of the engine's own columns begin with."""
+"""The prefix of the names of the engine's own columns."""
 KIND = "headrace$kind"
 COMMIT_TS = "headrace$commit_ts"
 SEQ = "headrace$seq"
 META_FIELDS = (pa.field(KIND, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(SEQ, pa.int64()))
 META_COUNT = len(META_FIELDS)
 SIGHT = "headrace$sight"
-"""A column (int8) of netted rows, last where it is there: what the window tells of the row's key, of :data:`BORN`,
-:data:`UPDATED_ALONE` and :data:`DIED`."""
+"""An optional last column (int8) of netted rows. It says what happened to the row's key within the window, as bits:
+:data:`BORN`, :data:`UPDATED_ALONE` and :data:`DIED`."""
 BORN = 4
-"""Its first change is an insert: the key was not there before the window."""
+"""The key's first change is an insert: the key did not exist before the window."""
 UPDATED_ALONE = 8
-"""An update came without an old row, so that the row may have had another key before."""
+"""An update had no old row, so the row may have had another key before."""
 DIED = 16
-"""It was deleted, or was the old row of an update."""
+"""The key was deleted, or was in the old row of an update."""
 SEQ_RANK_SHIFT = 32
 WIDE_BYTES = 1 << 30
-"""From this size (bytes, of all batches together) on a column of texts or bytes is combined as a large one."""
+"""From this size in bytes (of all batches together), a string or binary column is combined into the large type."""
 _WIDE_TYPES = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
@@ -57,10 +57,10 @@ def block_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 def combined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of all rows, the columns being those that any batch carries (a deletion may bring its key only).
+    """Combines at least one batch into one. It has every column that any batch has (a deletion may carry only its key).
 
-    There must be one batch at least. A column is large where it is large in one of them, or where :data:`WIDE_BYTES` says so:
-    Arrow would make several batches of more than one array can hold.
+    A column gets the large type if it has that type in any batch, or from :data:`WIDE_BYTES` on: otherwise Arrow would split rows
+    that one array cannot hold into several batches.
     """
     if len(batches) == 1:
         return batches[0]
@@ -92,7 +92,7 @@ def _widened(batch: pa.RecordBatch, wide: frozenset[str]) -> pa.RecordBatch:
 
 
 def in_pieces(rows: _Rows, most_bytes: int, most_rows: int) -> Iterator[_Rows]:
-    """The rows in order, cut into pieces of about equal length within both limits; a row that is larger stands alone."""
+    """Splits the rows, in order, into pieces of about equal length within both limits. A row above the limit is its own piece."""
     if rows.num_rows == 0:
         return
     count = max(-(-rows.num_rows // most_rows), -(-rows.nbytes // most_bytes))
@@ -106,7 +106,7 @@ def in_pieces(rows: _Rows, most_bytes: int, most_rows: int) -> Iterator[_Rows]:
 
 @dataclass(frozen=True)
 class ChangeBlock:
-    """``version`` is the table version (TSO) whose shape ``schema`` describes."""
+    """Rows of one table in one shape. ``version`` is the table version (TSO) whose shape ``schema`` describes."""
 
     table_id: TableId
     version: int
@@ -118,9 +118,9 @@ class ChangeBlock:
         return int(self.batch.num_rows)
 
     def events(self) -> Iterator[DataChangeEvent]:
-        """The rows one by one, in their order; an old image goes with the new one that follows it.
+        """The rows as single changes, in order. An old image is combined with the new image that follows it.
 
-        For connectors and user code that want single changes; the engine never takes this way.
+        For connectors and user code that need single changes; the engine does not use it.
         """
         names = self.batch.schema.names[META_COUNT:]
         before: dict[str, object] | None = None

@@ -1,8 +1,8 @@
-"""Where one table's things are handled, whatever goes wrong is that table's problem, and the run of all others goes on.
+"""Contains unexpected exceptions: a failure while one table is handled becomes that table's problem, and other tables go on.
 
-The rule, for the few places that handle one file or one table (they call :func:`contained`): Headrace's own errors pass, since
-they say by themselves whom they stop, and so does what is no ``Exception`` (an interrupt, an exit, the crash of a test).
-Everything else, ``RecursionError`` and ``MemoryError`` included, is something that nobody foresaw about this file.
+The few places that handle one file or one table use :func:`contained`. It lets Headrace's own errors pass, because their class
+determines what they stop. It also lets everything pass that is not an ``Exception`` (an interrupt, an exit, the crash of a test).
+Everything else, including ``RecursionError`` and ``MemoryError``, is an unexpected failure with this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROOT = PurePath(__file__).parents[1]
 
 
 def unforeseen(error: Exception, table_id: TableId, place: SourcePlace | None = None) -> Problem:
-    """The problem of a table of which something could not be handled; the message names the place in Headrace that failed."""
+    """The problem for a table with an unexpected exception. The message names the line of Headrace that failed."""
     if isinstance(error, MemoryError):
         return Problem(table_id, f"There is not enough memory to handle it{_place(error)}.", place, hint=_MORE_MEMORY)
     if isinstance(error, RecursionError):
@@ -35,14 +35,14 @@ def unforeseen(error: Exception, table_id: TableId, place: SourcePlace | None = 
     return Problem(table_id, f"Headrace failed while handling it{_place(error)}: {told}.", place, hint=REPORT)
 
 
-class contained:  # noqa: N801 -- reads as what it is used like
-    """Ends its block at an exception that nobody foresaw, and gives ``tell`` the problem that the table then has."""
+class contained:  # noqa: N801 -- used like a function in a with statement
+    """A context manager that suppresses an unexpected exception, and calls ``tell`` with the resulting problem of the table."""
 
     def __init__(self, tell: Callable[[Problem], object], table_id: TableId, place: SourcePlace | None = None) -> None:
         self._tell, self._table_id, self._at = tell, table_id, place
 
     def __enter__(self) -> None:
-        """Nothing: what is told goes to ``tell``."""
+        """Returns nothing: problems go to ``tell``."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> bool:
         if not isinstance(error, Exception) or isinstance(error, HeadraceError):
@@ -52,7 +52,7 @@ class contained:  # noqa: N801 -- reads as what it is used like
 
 
 def _place(error: Exception) -> str:
-    """`` (ddl/partitions.py, line 12)``: the innermost of Headrace's own lines."""
+    """The innermost line of Headrace in the traceback: `` (ddl/partitions.py, line 12)``; empty if there is none."""
     frames = ((PurePath(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__))
     own = [(path.relative_to(_ROOT).as_posix(), line) for path, line in frames if path.is_relative_to(_ROOT)]
     return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""

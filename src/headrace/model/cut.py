@@ -1,4 +1,4 @@
-"""Units of progress, planned, and what became of them."""
+"""Cuts: the planned units of progress, and their outcomes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from headrace.model.table import TableId
 
 
 class Repeats(StrEnum):
-    """By what a repeated change is told from a second one, for sinks that want every change."""
+    """How a repeated change is distinguished from a second change, for sinks that take every change."""
 
     CHANGES = "changes"
-    """A transaction holds at most one deletion and one new row of a key: an equal one of the same commit ts is a repeat."""
+    """A transaction has at most one deletion and one new row of a key. So an equal change with the same commit ts is a repeat."""
     TRANSACTIONS = "transactions"
-    """A transaction may change a key several times. A split holds it once and whole, so one of a later split is a repeat.
+    """A transaction may change a key several times. A split contains a transaction once and completely, so the same transaction in
+    a later split is a repeat.
 
-    Not for a stream: its ranges end anywhere, and partitions share transactions. A table stops whose split may end inside of one
-    (``SplitReport.rolled_over``)."""
+    Not valid for a stream: its ranges may end anywhere, and partitions share transactions. A table stops if its split may end
+    inside a transaction (``SplitReport.rolled_over``)."""
     UNKNOWN = "unknown"
-    """Nothing tells: changes may come twice."""
+    """Repeats cannot be recognised, so changes may be applied twice."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A schema change that its tables stop before, and why: they get all rows up to it and none after."""
+    """A schema change before which its tables stop, and the reason. The tables get all rows before the change and none after it."""
 
     change: SchemaChange
     problem: Problem
@@ -44,9 +45,9 @@ class Hold:
 
 @dataclass(frozen=True)
 class CutRound:
-    """Schema changes of one level, in commit order, then the splits whose first rows come after them.
+    """Schema changes of one level, in commit order, and then the splits whose first rows come after these changes.
 
-    ``segments`` say which rows of a table belong to the round: also of splits that were read in an earlier one.
+    ``segments`` says which rows of a table belong to the round, including rows of splits that an earlier round has read.
     """
 
     changes: tuple[SchemaChange, ...] = ()
@@ -56,50 +57,53 @@ class CutRound:
 
 @dataclass(frozen=True)
 class Cut:
-    """One unit of progress, planned.
-
-    ``checkpoints`` are the tables' checkpoints before it (TSO), for every table that has splits or changes. ``problems`` are the
-    tables that cannot take part, with the reason; their splits and changes are left out. ``holds`` are the tables that take part
-    up to a schema change. ``decisions`` are what a person or a policy says of the cut's changes, by their identity. ``outside``
-    are tables that the filter leaves out and that changes of the cut touch, or that it follows: up to where (TSO). ``waiting``
-    are changes that people are told of though they may hold no table: the first that cannot be read now, and those that would end
-    that a table lacks rows, if they were let pass; ``outdated`` are identities of such ones in the journal that can be read by
-    now, or are gone.
-    """
+    """One planned unit of progress."""
 
     hi: int
+    """The TSO up to which the cut goes."""
     rounds: tuple[CutRound, ...] = ()
     windows: Mapping[TableId, Window] = field(default_factory=dict)
     checkpoints: Mapping[TableId, int] = field(default_factory=dict)
+    """The tables' checkpoints (TSO) before the cut, for every table that has splits or changes."""
     problems: Mapping[TableId, Problem] = field(default_factory=dict)
+    """The tables that cannot take part, with the reason. Their splits and changes are left out."""
     holds: Mapping[TableId, Hold] = field(default_factory=dict)
+    """The tables that take part up to a schema change."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    """The decisions of a person or a policy about the cut's changes, by the changes' identities."""
     precision: CommitTsPrecision = CommitTsPrecision.EXACT
     outside: Mapping[TableId, int] = field(default_factory=dict)
+    """The tables that the filter leaves out, and that changes of the cut touch or that the cut follows, each with the TSO up to
+    which it is followed."""
     reborn: Mapping[TableId, int] = field(default_factory=dict)
-    """The tables that were gone, and begin anew with a change at this commit ts (TSO)."""
+    """The tables that were gone, and that begin anew with a change at this commit ts (TSO)."""
     waiting: tuple[SchemaChange, ...] = ()
+    """Changes that are reported although they may hold no table: the first change that cannot be read now, and changes that, if
+    they passed, would end the record that a table lacks rows."""
     outdated: tuple[str, ...] = ()
+    """Identities of such changes in the journal that can be read by now, or that are gone."""
     advice: SourceAdvice = NO_ADVICE
     new_collations: bool | None = True
     """See ``Offer.new_collations``."""
     updates_alone: bool = False
     """See ``Offer.updates_alone``."""
     unapproved: frozenset[str] = frozenset()
-    """Identities of changes that wait for approval if somebody made their tables, whose CREATE is skipped in the cut; else they
-    are skipped too."""
+    """Identities of changes to tables whose CREATE is skipped in the cut. If such a table was created by hand, its change waits
+    for approval; else the change is skipped too."""
     left_behind: tuple[SchemaChange, ...] = ()
-    """Changes that take no part because the one table which they are of is stopped before them."""
+    """Changes that take no part because their only table is stopped before them."""
     repeats: Repeats = Repeats.CHANGES
     """See ``Offer.repeats``; unknown where commit ts are not exact."""
     passed: int = 0
     """See ``Offer.passed``."""
     left_lives: Mapping[TableId, TableProgress] = field(default_factory=dict)
-    """The rows of left-out tables whose names followed ones have until the cut: for when these have had their end."""
+    """The ledger rows of left-out tables whose names belong to followed tables until the cut. They apply once the followed tables
+    have ended."""
     lacking: frozenset[TableId] = frozenset()
-    """Tables with dead letters: their target may hold rows that are gone in the source."""
+    """Tables with dead letters: the target may still hold rows of them that are gone in the source."""
     bearers: Mapping[str, Bearers] = field(default_factory=dict)
-    """Whose the rows of late splits are by now, by the splits' keys, where not only the table of their name has such."""
+    """The tables that now contain the rows of late splits, by the splits' keys. Only for splits whose rows are not all in the table
+    of their name."""
 
     @property
     def tables(self) -> frozenset[TableId]:
@@ -108,19 +112,21 @@ class Cut:
 
 @dataclass(frozen=True)
 class CutOutcome:
-    """What a cut reached: every table that is not stopped has all changes up to ``hi`` at least.
+    """What a cut reached.
 
-    ``stopped`` keep the checkpoint they had. Given to ``EventSource.advance`` and, inside the data's own transaction
-    where a target can do that, to the ledger. ``behind`` are all stopped tables, since whatever cut, so that files of
-    theirs were not read; ``gone`` those that exist no more.
+    It is passed to ``EventSource.advance``, and to the ledger: inside the data's own transaction if the target can do that.
     """
 
     hi: int
+    """Every table that is not stopped has at least all changes up to this TSO."""
     stopped: frozenset[TableId] = frozenset()
+    """Tables that stopped; they keep the checkpoint that they had."""
     behind: frozenset[TableId] = frozenset()
+    """All stopped tables, in whichever cut they stopped. Files of them were not read."""
     gone: frozenset[TableId] = frozenset()
+    """Tables that no longer exist."""
     left_out: frozenset[TableId] = frozenset()
-    """Tables that the filter leaves out, each at its own place. They are behind, too."""
+    """Tables that the filter leaves out, each at its own checkpoint. They are in ``behind`` too."""
     undecided: int | None = None
-    """The commit ts (TSO) of the first schema change that a stopped table waits for, or will when it takes part again. It may be
-    far below where its tables stand, if it was found late; only the source can tell it again."""
+    """The commit ts (TSO) of the first schema change that a stopped table waits for, or will wait for when it takes part again. If
+    it was found late, it may be far below the checkpoints of its tables. Only the source can provide it again."""

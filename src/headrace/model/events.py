@@ -1,7 +1,7 @@
-"""What changed: row changes (DataChangeEvent) and schema changes (SchemaChangeEvent and its kinds).
+"""Row changes (DataChangeEvent) and schema changes (SchemaChangeEvent and its kinds).
 
-The names are Flink CDC's. A :class:`SchemaChange` is what a source hands out: the typed events of one statement at one
-commit ts, with the statement itself and the tables it changes and reads.
+The names are those of Flink CDC. A source provides each schema change as a :class:`SchemaChange`: the typed events of one statement
+at one commit ts, with the statement itself and the tables that it changes and reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RowKind(IntEnum):
 
 @dataclass(frozen=True)
 class DataChangeEvent:
-    """One row change, for connectors and user code: the row-wise face of a block. Values are canonical (``model.types``)."""
+    """One row change, for connectors and user code; a block holds such rows in columns. Values are canonical (``model.types``)."""
 
     table_id: TableId
     commit_ts: int
@@ -66,20 +66,19 @@ class CreateDatabaseEvent:
 
 @dataclass(frozen=True)
 class DropDatabaseEvent:
-    """``tables`` are the tables and views of it that the pipeline made or adopted: all that may go with it. ``stays`` are those
-    that it follows and did not make: they end with it, and stay in the target.
-
-    No source knows them; the engine puts them in right before the change runs.
-    """
+    """DROP DATABASE. A source leaves ``tables`` and ``stays`` empty; the engine fills them in right before the change runs."""
 
     database: str
     tables: frozenset[TableId] = frozenset()
+    """The tables and views of the database that the pipeline created or adopted. Only these may be dropped with it."""
     stays: frozenset[TableId] = frozenset()
+    """The tables of the database that the pipeline follows and did not create. For the pipeline they end with the database, but
+    they stay in the target."""
 
 
 @dataclass(frozen=True)
 class CreateTableEvent:
-    """A table comes to be. From a shape-only schema file it means "create it unless it is there"."""
+    """CREATE TABLE. From a schema file that has only a shape it means "create the table unless it exists"."""
 
     table_id: TableId
     schema: TableSchema
@@ -133,10 +132,10 @@ class AlterColumnTypeEvent:
 
 @dataclass(frozen=True)
 class DeletePartitionRowsEvent:
-    """All rows of these partitions go, by DROP PARTITION or TRUNCATE PARTITION; no row events tell of it.
+    """DROP PARTITION or TRUNCATE PARTITION deletes all rows of these partitions. There are no row events for these rows.
 
-    ``condition`` is a boolean expression in MySQL's SQL over the table's columns that is true exactly for these rows, and
-    false or NULL for all others.
+    ``condition`` is a boolean expression in MySQL's SQL over the table's columns. It is true exactly for these rows, and false or
+    NULL for all others.
     """
 
     table_id: TableId
@@ -146,10 +145,10 @@ class DeletePartitionRowsEvent:
 
 @dataclass(frozen=True)
 class ExchangePartitionEvent:
-    """The rows of a partition and all rows of the table ``other``, of the same shape, change places; no row events tell of it.
+    """EXCHANGE PARTITION swaps the rows of a partition with all rows of the table ``other``, which has the same shape.
 
-    ``condition`` is that of :class:`DeletePartitionRowsEvent`. Rows of ``other`` for which it is not true were let in WITHOUT
-    VALIDATION: then no condition tells any more which rows a partition has.
+    There are no row events for these rows. ``condition`` is as in :class:`DeletePartitionRowsEvent`. Rows of ``other`` for which it
+    is not true were admitted WITHOUT VALIDATION; after that, no condition describes which rows a partition has.
     """
 
     table_id: TableId
@@ -160,9 +159,9 @@ class ExchangePartitionEvent:
 
 @dataclass(frozen=True)
 class OtherEvent:
-    """A change that only carries a statement: indexes, comments, charsets, definitions of partitions, views.
+    """A change that has only a statement: indexes, comments, charsets, definitions of partitions, views.
 
-    It also stands for rows that change without row events, where nothing tells which these are.
+    It also stands for rows that change without row events, if it is unknown which rows these are.
     """
 
     table_id: TableId
@@ -187,89 +186,92 @@ SchemaChangeEvent = (
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One schema change at ``commit_ts`` (TSO).
-
-    ``statement`` is the source's own text, empty when only a shape was found; ``database`` is the current database for its
-    unqualified names. ``changes`` and ``reads`` are the objects it touches (a database is ``TableId(db)``); ``schema`` is the
-    shape afterwards of the table that ``table_id`` names, ``None`` for databases and dropped tables. ``origin`` says where in
-    the source it was read. ``doubt`` says why only a person can tell what is to be done. ``by_bytes``: the source
-    compares texts byte by byte, whatever collations the statement names. ``database_collation`` is the default of the current
-    database, empty where no statement told of another one than TiDB's.
-
-    ``unread`` says why the source cannot read now what the change is: ``changes`` are then all tables that it may concern, and wait
-    until it can be read, or a person decides. ``has_rows``: there are rows behind it that cannot be read without it.
-    ``known_as`` is its identity in the journal where that alone still tells of it, ``named`` where the journal has another one for
-    it (``headrace.engine.identities``).
-    ``by_shape``: a target makes the table as ``schema`` says, since the table that the statement copies is another one by now.
-    ``foreign`` are tables that foreign keys of the statement refer to, and that they may not bind: a target leaves these keys out.
-    """
+    """One schema change. In ``changes`` and ``reads``, ``TableId(db)`` stands for a database."""
 
     commit_ts: int
+    """TSO."""
     table_id: TableId
     events: tuple[SchemaChangeEvent, ...]
     statement: str
+    """The source's own text; empty if only a shape was found."""
     database: str
+    """The current database for the statement's unqualified names."""
     changes: frozenset[TableId]
+    """The objects that the statement changes."""
     reads: frozenset[TableId] = frozenset()
+    """The objects that the statement reads."""
     schema: TableSchema | None = None
+    """The shape, after the change, of the table that ``table_id`` names; ``None`` for databases and dropped tables."""
     origin: SourcePlace | None = None
+    """Where in the source the change was read."""
     doubt: str = ""
+    """Why only a person can decide what to do; empty if there is no doubt."""
     by_bytes: bool = False
+    """Whether the source compares texts byte by byte, whatever collations the statement names."""
     database_collation: str = ""
+    """The default collation of the current database; empty if no statement named one other than TiDB's default."""
     partitioning: str = ""
-    """How the table that ``table_id`` names is partitioned afterwards (``headrace.ddl.partition_text``); empty where it is not,
-    where nothing tells it, and for sources that can tell their schema changes again."""
+    """How the table that ``table_id`` names is partitioned afterwards (``headrace.ddl.partition_text``). Empty if the table is not
+    partitioned, if this is unknown, and for sources that can provide their schema changes again."""
     unread: Problem | None = None
+    """Why the source cannot read the change now. ``changes`` are then all tables that the change may concern. They wait until the
+    change can be read, or a person decides."""
     has_rows: bool = False
+    """Whether there are rows after the change that cannot be read without it."""
     known_as: str = ""
+    """The change's identity in the journal, if only the journal still records the change."""
     named: str = ""
+    """The change's identity in the journal, if it differs from the computed one (``headrace.engine.identities``)."""
     by_shape: bool = False
+    """Whether a target creates the table from ``schema``, because the table that the statement copies is a different one by now."""
     foreign: frozenset[TableId] = frozenset()
+    """Tables that foreign keys of the statement refer to but may not bind. A target leaves these keys out."""
     own: frozenset[TableId] = frozenset()
-    """The pipeline's tables in the target, of a change that drops some: foreign keys of tables beside them may refer to these. The
-    engine puts them in right before the change runs, as it does with ``running``."""
+    """For a change that drops tables: the pipeline's tables in the target, because foreign keys of other tables may refer to the
+    dropped ones. The engine fills in ``own`` and ``running`` right before the change runs."""
     running: frozenset[TableId] = frozenset()
-    """Those of ``own`` that the pipeline made or adopted and that run in this cut: only they are altered so that others can go."""
+    """The tables of ``own`` that the pipeline created or adopted and that run in this cut. Only these are altered so that other
+    tables can be dropped."""
 
     @property
     def file(self) -> str:
-        """The name of the file that it was read in, where there is one."""
+        """The name of the file in which the change was read; empty if there is none."""
         return file_of(self.origin)
 
     @cached_property
     def identity(self) -> str:
-        """The journal's key, which people give for their decisions: stable between runs, and of this very change.
+        """The change's key in the journal, which people use for their decisions. It is stable between runs and unique.
 
-        It has 120 bits of a digest of the statement and the columns that the source tells of after it. Whoever writes the source
-        can make no two changes with one identity, so what a person decided of one counts for no other.
+        It contains 120 bits of a digest of the statement and of the columns that the source reports after it. So even a malicious
+        writer of the source cannot create two changes with one identity, and a decision about one change applies to no other.
         """
         return self.known_as or self.named or f"{self.place}/{self.digest}"
 
     @property
     def former_identity(self) -> str:
-        """The identity that older versions of Headrace gave it: with a checksum of the statement alone."""
+        """The identity that older versions of Headrace gave the change: it contains a checksum of the statement only."""
         return f"{self.place}/{self.former_digest}"
 
     @property
     def former_digest(self) -> str:
-        """What stands in an identity of older versions for the digest."""
+        """The part of ``former_identity`` in place of the digest: the CRC-32 of the statement in hex."""
         return f"{zlib.crc32(self.statement.encode()):08x}"
 
     @cached_property
     def digest(self) -> str:
-        """The digest in its identity, unless it has that of an entry in the journal."""
+        """The digest in ``identity``, unless ``known_as`` or ``named`` gives the identity."""
         shape = self.schema.told if self.schema is not None else ""
         content = json.dumps([self.database, self.statement, shape])
         return b32encode(sha256(content.encode()).digest()[:15]).decode().lower()
 
     @property
     def place(self) -> str:
-        """Where the source tells of it: one table's or database's version. Another part of the same statement has another place."""
+        """The version of a table or database that the change belongs to. Each part of one statement has its own place."""
         return f"{self.commit_ts}/{self.table_id.key}"
 
     @property
     def is_nobodys(self) -> bool:
-        """Whether there are rows behind a change that cannot be read, and nothing tells of which table they are."""
+        """Whether the change cannot be read and is followed by rows whose table is unknown."""
         return self.unread is not None and self.has_rows and not self.table_id.table
 
     @property
@@ -281,7 +283,7 @@ _UNREAD = "/* unknown: "
 
 
 def unread_statement(origin: str) -> str:
-    """What stands for the statement of a change that cannot be read: it names the file, and nothing runs it."""
+    """The placeholder for the statement of a change that cannot be read. It names the file and is never run."""
     return f"{_UNREAD}{origin} */"
 
 

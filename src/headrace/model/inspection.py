@@ -1,4 +1,4 @@
-"""What a look into a source found, for people: tables, versions, how far it is complete, and what looks wrong."""
+"""The result of inspecting a source, for people: tables, versions, how far it is complete, and what looks wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from headrace.model.table import TableId
 
 
 class Severity(StrEnum):
-    """How bad a finding is: worth knowing, likely to surprise, or something that a run stops at or gets wrong."""
+    """How bad a finding is.
+
+    ``INFO`` is worth knowing, a ``WARNING`` is likely to surprise, and at an ``ERROR`` a run stops or produces wrong data.
+    """
 
     INFO = "info"
     WARNING = "warning"
@@ -20,24 +23,28 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth a look; ``message`` is one plain sentence.
-
-    ``line`` counts physical lines from 1, ``commit_ts`` is a TSO, ``key`` a row's key as a JSON list of texts.
-    """
+    """Something in a source that deserves attention."""
 
     kind: str
     message: str
+    """One plain sentence."""
     table_id: TableId | None = None
     file: str = ""
     severity: Severity = Severity.INFO
     line: int | None = None
+    """The physical line, counted from 1."""
     commit_ts: int | None = None
+    """TSO."""
     key: str = ""
+    """The row's key as a JSON list of texts."""
 
 
 @dataclass(frozen=True)
 class VersionInspection:
-    """One version of a table: ``statement`` is the DDL that made it (empty for a shape), ``rows`` ``None`` unless counted."""
+    """One version of a table.
+
+    ``statement`` is the DDL that led to it (empty if only a shape was found). ``rows`` is ``None`` unless rows were counted.
+    """
 
     version: int
     statement: str
@@ -49,7 +56,7 @@ class VersionInspection:
 
 @dataclass(frozen=True)
 class TableInspection:
-    """One table under the name it has in the files; ``exists`` says whether it does after all schema changes."""
+    """One table under the name that it has in the files. ``exists`` says whether it exists after all schema changes."""
 
     table_id: TableId
     exists: bool
@@ -72,14 +79,16 @@ class TableInspection:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a source. ``checkpoint`` (TSO) is ``None`` where it promises nothing yet, and so is ``lag_seconds``, its age."""
+    """The contents of a source."""
 
     place: str
     protocol: str
     commit_ts: CommitTsPrecision
-    """What is known of the commit ts of its rows: as configured, else by the first rows that can be read."""
+    """The precision of the rows' commit ts: as configured, else as found in the first rows that can be read."""
     checkpoint: int | None
+    """The source's checkpoint (TSO), ``None`` if it has not published one yet."""
     lag_seconds: float | None
+    """The age of the checkpoint in seconds, ``None`` without a checkpoint."""
     databases: tuple[str, ...]
     tables: tuple[TableInspection, ...]
     findings: tuple[Finding, ...]
@@ -87,7 +96,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Checkup:
-    """What a check found. ``counts`` are all findings by kind and severity, also those that were not kept."""
+    """The result of a check. ``counts`` has the number of all findings by kind and severity, including those that were not kept."""
 
     inspection: Inspection
     counts: Mapping[tuple[str, Severity], int]
