@@ -1,4 +1,4 @@
-"""What the ledger remembers of a pipeline: plain values, the same for every kind of target."""
+"""The ledger's record of a pipeline: plain values, the same for every kind of target."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from headrace.model.tso import MAX_TSO
 class TableStatus(StrEnum):
     RUNNING = "running"
     CATCHING_UP = "catching up"
-    """New, or back after a stop: its own checkpoint counts until a whole cut has taken it along."""
+    """New, or back after a stop. Its own checkpoint counts until a whole cut has included the table."""
     STOPPED = "stopped"
-    """Bad data or DDL: the table keeps its checkpoint, the others go on."""
+    """Stopped by bad data or DDL. The table keeps its checkpoint, the other tables go on."""
     WAITING = "waiting for a decision"
-    """Stopped before a schema change that somebody has to decide about."""
+    """Stopped before a schema change that a person has to decide about."""
     NEEDS_RESYNC = "needs resync"
-    """Stopped before a schema change whose effect on rows nothing tells: they have to be loaded anew."""
+    """Stopped before a schema change whose effect on rows is unknown. The rows have to be loaded anew."""
     INCOMPLETE = "needs resync, rows are missing"
-    """Its rows cannot be told from the source any more: it does not go on before it was loaded anew."""
+    """The source can no longer provide the table's rows. The table does not go on before it is loaded anew."""
     HELD = "held"
-    """Somebody loads or mends it (``headrace table hold``, or ``resync``): nothing touches it, the others go on."""
+    """A person loads or repairs the table (``headrace table hold`` or ``resync``). Nothing is written to it, the others go on."""
     EXCLUDED = "left out by --tables"
-    """The table filter leaves it out: it keeps its own checkpoint, and is neither read nor changed."""
+    """The table filter leaves the table out. It keeps its own checkpoint, and is neither read nor changed."""
     GONE = "gone"
-    """Dropped or renamed away: a tombstone, so that a cut planned again does not bring the name back (rule 12)."""
+    """Dropped or renamed away. The row is a tombstone, so that a cut planned again does not bring the name back (rule 12)."""
 
     GONE_WAITING = "gone, waiting for a decision"
-    """A tombstone too: a schema change from before its end was found only after it."""
+    """A tombstone too: a schema change from before the table's end was found only after that end."""
     NOT_FOLLOWED = "not followed"
-    """A tombstone too: its CREATE was skipped, and nobody made it. What the source does with it then is skipped."""
+    """A tombstone too: the table's CREATE was skipped, and the table was not created by hand. Its later changes are skipped."""
 
     @property
     def is_stopped(self) -> bool:
@@ -59,31 +59,35 @@ class TableStatus(StrEnum):
 
 @dataclass(frozen=True)
 class TableProgress:
-    """The ledger's row of the table that has a name now, or had it last.
+    """The ledger's row for the table that now has a name, or had it last.
 
-    ``checkpoint`` (TSO): everything up to it is applied. A running table's true checkpoint is the larger of this one and the
-    pipeline's, so that a cut of a thousand quiet tables writes one row. ``after`` says whether the schema change at exactly
-    ``checkpoint`` is done too. ``incarnation`` is the commit ts of the change by which
-    the table came to this name: its CREATE, or a RENAME. ``again``: it stands before that, and another table had the name before,
-    or it was reset. ``let_in``: it has its name by a RENAME, and the change that began it was skipped, because it was somebody's.
-
-    Progress belongs to a source's table and the target's table that it goes to.
+    A row belongs to one table of the source and the one table of the target that it is written to.
     """
 
     table_id: TableId
     checkpoint: int
+    """TSO up to which everything is applied.
+
+    The true checkpoint of a running table is the larger of this one and the pipeline's. So a cut for a thousand quiet tables writes
+    only one row.
+    """
     after: bool = True
+    """Whether the schema change at exactly ``checkpoint`` is done too."""
     status: TableStatus = TableStatus.RUNNING
     reason: str = ""
     incarnation: int = 0
+    """The commit ts (TSO) of the change that gave the table this name: its CREATE, or a RENAME."""
     again: bool = False
+    """Whether the table stands before that change, and either another table had the name before, or the table was reset."""
     let_in: bool = False
+    """Whether the table got its name by a RENAME, and its first change was skipped because the table in the target was not the
+    pipeline's."""
     target: TableId | None = None
-    """The target's table; ``None`` where it has the name of the source's."""
+    """The table of the target; ``None`` if it has the same name as the source's table."""
     lacks: str = ""
-    """Why rows may be missing that no run will apply, until it is loaded anew or emptied; empty where nothing says so."""
+    """Why rows may be missing that no run will apply before the table is loaded anew or emptied; empty without a sign of it."""
     loaded: int = 0
-    """What a person loaded it anew as of (TSO), 0 for never: of the rows up to there none is missing."""
+    """The TSO as of which a person loaded the table anew, 0 for never. No rows up to that TSO are missing."""
 
     def __post_init__(self) -> None:
         if self.target == self.table_id:
@@ -91,41 +95,41 @@ class TableProgress:
 
     @property
     def pair(self) -> tuple[TableId, TableId]:
-        """The source's table and the target's: what the row belongs to."""
+        """The source's table and the target's table, which together identify the row."""
         return self.table_id, self.target or self.table_id
 
     @property
     def has_been(self) -> bool:
-        """Whether there is a table, or was one."""
+        """Whether the table exists or existed."""
         return self.is_made or self.status.is_gone
 
     @property
     def is_made(self) -> bool:
-        """Whether the pipeline made or adopted the table, and it is not gone. One that stands before its own CREATE is not."""
+        """Whether the pipeline created or adopted the table, and it is not gone. False before its own CREATE is applied."""
         return not self.status.is_gone and (self.after or self.checkpoint > self.incarnation)
 
     @property
     def needs_files(self) -> bool:
-        """Whether it is stopped and goes on one day from the files that it has not read: the source has to remember these.
+        """Whether the table may later go on from files that were not read yet. The source must then remember these files.
 
-        One that the filter leaves out is taken back, and one that lacks rows is loaded anew as of some time. Either has to know
-        then whether its files are all there.
+        True for stopped tables and for tables that the filter leaves out: the latter may be included again, and a table that lacks
+        rows may be loaded anew. In both cases it must be possible to check then whether all files still exist.
         """
         return self.status.is_stopped or self.status is TableStatus.EXCLUDED
 
 
 class JournalState(StrEnum):
     WAITING = "waiting"
-    """Its tables stopped before it: it was not begun, or what was begun was rolled back."""
+    """The change's tables stopped before it. The change was not started, or its start was rolled back."""
     PENDING = "pending"
-    """It was begun: whether it ran is for the target's catalogue to say."""
+    """The change was started. The target's catalogue shows whether it ran."""
     RUNNING = "running"
-    """It runs long in the target, under the entry's handle, or is begun with the next look at it."""
+    """The change is running in the target for a long time, under the entry's handle, or is started at the next check."""
     UNCLEAR = "unclear"
-    """It, or a person's statement in its place, may have run, in whole or in part. Only a later decision ends this."""
+    """The change, or a person's statement in its place, may have run completely or partly. Only a later decision ends this."""
     DONE = "done"
     SKIPPED = "skipped"
-    """It counts as done, and was not run."""
+    """The change counts as done, but was not run."""
 
     @property
     def is_settled(self) -> bool:
@@ -133,39 +137,38 @@ class JournalState(StrEnum):
 
     @property
     def may_have_run(self) -> bool:
-        """Whether it was begun, and nothing says yet how that ended."""
+        """Whether the change was started, and its result is not known yet."""
         return self in (JournalState.PENDING, JournalState.RUNNING, JournalState.UNCLEAR)
 
 
 _DOTS_OF_TWO_NAMES = 2
-"""As many has the name of a table at least that holds one itself."""
+"""The least number of dots in a table's qualified name if one of the two names contains a dot itself."""
 
 
 @lru_cache(maxsize=16)
 def in_order(tables: frozenset[TableId]) -> tuple[TableId, ...]:
-    """The tables of a schema change as its journal entry has them. Changes that share a set of many tables share the result."""
+    """The tables of a schema change, sorted as in its journal entry. Changes with the same set of tables share the result."""
     return tuple(sorted(tables))
 
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One schema change in the DDL journal. ``state_before`` is what the applier kept of the target before it, while it is pending.
-
-    Of one that runs long it is the handle. ``statement`` is the source's, or the one that a person had run in its place.
-    """
+    """One schema change in the DDL journal."""
 
     identity: str
     commit_ts: int
     tables: tuple[TableId, ...]
     statement: str
+    """The source's statement, or the one that a person ran in its place."""
     state: JournalState
     state_before: str = ""
+    """For a pending change, what the applier recorded of the target before it. For a long-running change, its handle."""
 
     @property
     def place(self) -> str:
-        """The ``place`` of its schema change: its identity without the digest.
+        """The ``place`` of the schema change: the identity without the digest.
 
-        Older versions wrote ``str`` for the ``TableId.key`` of a table.
+        Older versions of Headrace wrote ``str`` of the table instead of ``TableId.key``.
         """
         place = self.identity.rpartition("/")[0]
         at, _, name = place.partition("/")
@@ -176,26 +179,26 @@ class JournalEntry:
 
     @property
     def digest(self) -> str:
-        """What its identity has behind its place."""
+        """The part of the identity after the place."""
         return self.identity.rpartition("/")[2]
 
     def running(self, handle: str) -> JournalEntry:
-        """The entry of a change that runs long under a handle, which begins with when it was begun (ISO time in UTC)."""
+        """The entry for a long-running change. ``handle`` begins with the time at which the change started (ISO time in UTC)."""
         return replace(self, state=JournalState.RUNNING, state_before=handle)
 
     @property
     def handle(self) -> str:
-        """Under what it runs; empty for one that does not run long."""
+        """The handle of a long-running change; empty for any other change."""
         return self.state_before if self.state is JournalState.RUNNING else ""
 
     @property
     def since(self) -> str:
-        """When it was begun, as far as it runs long (ISO time in UTC)."""
+        """When a long-running change started (ISO time in UTC); empty for any other change."""
         return self.handle.partition(" ")[0]
 
 
 class ShapeKey(NamedTuple):
-    """Which shape it is: of a table, in the life that began at ``incarnation`` (TSO), from ``version`` (TSO) on."""
+    """Identifies a shape: of a table, in the life that began at ``incarnation`` (TSO), valid from ``version`` (TSO) on."""
 
     table_id: TableId
     incarnation: int
@@ -204,20 +207,18 @@ class ShapeKey(NamedTuple):
 
 @dataclass(frozen=True)
 class TableShape:
-    """The shape that a source's table has from a commit ts on, for sources that cannot tell it again.
-
-    ``version`` is the commit ts (TSO) of the schema change that led to it; rows above that have this shape, up to the next one.
-    ``incarnation`` is that of the table's row: the commit ts by which it came to its name.
-    """
+    """The shape that a source's table has from a commit ts on. Kept for sources that cannot provide it again."""
 
     incarnation: int
+    """As in :class:`TableProgress`: the commit ts (TSO) of the change that gave the table its name."""
     version: int
+    """The commit ts (TSO) of the schema change that led to the shape. Later rows have this shape, up to the next version."""
     schema: TableSchema
-    """Of a database one without columns, whose ``table_id`` is the database's."""
+    """The shape. For a database it has no columns, and its ``table_id`` is that of the database."""
     partitioning: str = ""
-    """How the table is partitioned (``headrace.ddl.partition_text``): statements after this one are read beside it."""
+    """How the table is partitioned (``headrace.ddl.partition_text``). Needed for interpreting later statements."""
     collation: str = ""
-    """The default collation of a database, where a statement named one."""
+    """The default collation of a database, if a statement named one."""
 
     @property
     def key(self) -> ShapeKey:
@@ -234,9 +235,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A person's word on one schema change, left in the ledger for the runner.
+    """A person's decision about one schema change, stored in the ledger for the run.
 
-    ``identity`` is the journal's; ``statement`` is what an edit runs instead, in the target's own SQL.
+    ``identity`` is that of the journal entry. ``statement`` is what an edit runs instead, in the target's own SQL.
     """
 
     identity: str
@@ -245,37 +246,37 @@ class Decision:
 
 
 class RequestKind(StrEnum):
-    """What a person asks of a table."""
+    """What a person requests for a table."""
 
     HOLD = "hold"
-    """Nothing is to touch it until it is released."""
+    """Write nothing to the table until it is released."""
     HELD = "held"
-    """A hold that a run has taken up: nothing touches the table."""
+    """A hold that has taken effect: nothing is written to the table."""
     RELEASE = "release"
-    """All its holds of before, and the resyncs that were not carried out, are withdrawn."""
+    """Withdraw all earlier holds of the table, and its resyncs that were not carried out yet."""
 
     RESUME = "resume"
     """Try again at once."""
     SKIP_ROWS = "skip rows"
-    """Give up its rows up to a commit ts; its schema changes run all the same."""
+    """Give up the table's rows up to a commit ts. Its schema changes still run."""
     SKIP_FILE = "skip file"
-    """One of its files counts as read."""
+    """Count one of the table's files as read."""
     SKIP_RECORD = "skip record"
-    """One of its records in a stream is passed over."""
+    """Skip one of the table's records in a stream."""
     RESYNC = "resync"
-    """It was loaded anew as of a commit ts, and is to go on from there. Nothing touches it before."""
+    """The table was loaded anew as of a commit ts. Let it go on from there, and write nothing to it before."""
     LOADED = "loaded"
-    """A resync that a run has carried out: nobody wants the table's rows of before. It stands until the table has caught up."""
+    """A resync that a run has carried out: earlier rows of the table are not needed. It remains until the table has caught up."""
     RESET = "reset"
-    """It begins anew, as if it had never been seen."""
+    """Let the table begin anew, as if it had never been seen."""
     REPLAY = "replay dead letters"
-    """What its dead letters hold is applied again, after a repair."""
+    """Apply the table's dead letters again, after a repair."""
     DISCARD = "discard dead letters"
-    """Nobody wants its dead letters any more."""
+    """Remove the table's dead letters without applying them."""
 
     @property
     def names_place(self) -> bool:
-        """Whether what is given up lies at one place of the source."""
+        """Whether the request gives up one place in the source: a file or a record."""
         return self in (RequestKind.SKIP_FILE, RequestKind.SKIP_RECORD)
 
     @property
@@ -288,24 +289,26 @@ HOLDS = (RequestKind.HOLD, RequestKind.HELD)
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A person's request about one table, left in the ledger for the runner.
-
-    ``identity`` sorts by the time of the request. ``to`` (TSO) is up to where rows are given up, or what the table was loaded as
-    of; ``since`` (TSO) is the table's checkpoint at that time; ``place`` is what is given up, if not rows up to a commit ts.
-    A hold that was a resync, and was refused, has its ``to``: what was loaded does not fit the table's place.
-    """
+    """A person's request about one table, stored in the ledger for the run."""
 
     identity: str
+    """Sorts by the time of the request."""
     table_id: TableId
     kind: RequestKind
     to: int = 0
+    """TSO up to which rows are given up, or as of which the table was loaded.
+
+    A hold has it if it was a resync that was refused: the loaded rows do not match the table's checkpoint.
+    """
     since: int = 0
+    """The table's checkpoint (TSO) at the time of the request."""
     place: SourcePlace | None = None
+    """The file or record to give up; ``None`` for rows up to a commit ts."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """What people left in the ledger for the run, by identity; of the requests the oldest comes first."""
+    """The decisions and requests of people in the ledger, by identity. The oldest request comes first."""
 
     decisions: dict[str, Decision] = field(default_factory=dict)
     requests: dict[str, TableRequest] = field(default_factory=dict)
@@ -313,21 +316,21 @@ class Words:
 
 @dataclass(frozen=True)
 class RowFigures:
-    """What became of the rows that were read: ``read`` is the sum of all others.
+    """What happened to the rows that were read. ``read`` is the sum of all other fields.
 
-    A file that serves several rounds of a cut is counted at each reading.
+    A file that several rounds of a cut read is counted each time.
     """
 
     read: int = 0
     netted: int = 0
-    """A later change of the same key made them superfluous."""
+    """Rows that a later change of the same key made superfluous."""
     written: int = 0
     refused: int = 0
-    """They became dead letters, or their table stopped."""
+    """Rows that became dead letters, or whose table stopped."""
     left: int = 0
-    """They lie above the cut, and are read again by a later one."""
+    """Rows above the cut, which a later cut reads again."""
     passed: int = 0
-    """They lie below the cut, or repeat what an earlier one applied."""
+    """Rows below the cut, and repeats of rows that an earlier cut applied."""
 
     def __add__(self, other: RowFigures) -> RowFigures:
         return RowFigures(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
@@ -338,25 +341,27 @@ _PRECISIONS = (CommitTsPrecision.NONE, CommitTsPrecision.EXACT, CommitTsPrecisio
 
 @dataclass(frozen=True)
 class CutRecord:
-    """One of the last cuts, for people: times are seconds, ``finished_at`` is ISO time in UTC.
+    """One of the last cuts, for people.
 
-    ``read_rows`` is the sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed`` (:class:`RowFigures`). In
-    records of an older Headrace the last four are 0. ``files`` counts the splits that were read: files, or pieces of a stream.
-
-    ``exact`` is the number of :attr:`precision`: 1 where rows carried their exact commit ts, 2 where they carried its millisecond,
-    0 where they carried none. An older Headrace wrote 0 for the millisecond too.
+    ``netted``, ``refused``, ``left`` and ``passed`` are explained at :class:`RowFigures`. They are 0 in records of an older
+    Headrace.
     """
 
     hi: int
     finished_at: str
+    """ISO time in UTC."""
     seconds: float
     files: int
+    """The number of splits that were read: files, or pieces of a stream."""
     read_rows: int
+    """The sum of ``upserts``, ``deletes``, ``netted``, ``refused``, ``left`` and ``passed``."""
     upserts: int
     deletes: int
     read_bytes: int = 0
     schema_changes: int = 0
     exact: int = 1
+    """The number of :attr:`precision`: 1 if rows carried their exact commit ts, 2 if they carried its millisecond, 0 if they
+    carried none. An older Headrace wrote 0 for the millisecond too."""
     netted: int = 0
     refused: int = 0
     left: int = 0
@@ -364,31 +369,31 @@ class CutRecord:
 
     @property
     def precision(self) -> CommitTsPrecision:
-        """What was known of the commit ts of its rows."""
+        """How exactly the cut's rows carried their commit ts."""
         return _PRECISIONS[self.exact]
 
     @staticmethod
     def number_of(precision: CommitTsPrecision) -> int:
-        """What ``exact`` is for it."""
+        """The value of ``exact`` for a precision."""
         return _PRECISIONS.index(precision)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a set of tables got (TSO, 0 for nowhere)."""
+    """How far a set of tables has got. All times are TSOs, 0 for none."""
 
     known: int
-    """How many of them the ledger has."""
+    """How many of the tables are in the ledger."""
     checkpoint: int
     """The greatest checkpoint."""
     incarnation: int
-    """When the youngest came to be."""
+    """The incarnation of the youngest table."""
     namesake: int
-    """When the youngest table came to be that has, or had, one of the names in another case."""
+    """The incarnation of the youngest table that has, or had, one of the names in another case."""
 
     @property
     def latest(self) -> int:
-        """No table of the set, and none that has one of its names, has passed a commit ts beyond it."""
+        """No table of the set, and no table with one of the names in another case, has passed a commit ts beyond this one."""
         return max(self.checkpoint, self.incarnation, self.namesake)
 
 
@@ -397,16 +402,7 @@ _incarnation = attrgetter("incarnation")
 
 @dataclass(frozen=True)
 class LedgerState:
-    """All of one pipeline's record.
-
-    ``checkpoint``: everything of every running table is applied up to here. ``attempted``: the highest ``hi`` ever intended;
-    while it is larger than ``checkpoint`` the target may be ahead. ``position`` is the source's own text. ``start`` is the
-    ts at which a table that was never seen begins. ``decisions`` are those that no schema change has used up yet, ``requests``
-    those about tables that were not carried out yet, by identity. ``dead_letters`` is how many letters lie there of each table.
-
-    ``tables`` has the row of each source's table that goes to one table of the target. One that goes to several has a row for each
-    of them in ``pairs`` instead, by source and target: what asks by the source alone does not take one of them for the whole.
-    """
+    """The whole record of one pipeline."""
 
     pipeline: str
     source_identity: str = ""
@@ -414,29 +410,41 @@ class LedgerState:
     epoch: int = 0
     attempt: int = 0
     start: int = 0
+    """The TSO at which a table begins that was never seen."""
     checkpoint: int = 0
+    """The TSO up to which all changes of every running table are applied."""
     attempted: int = 0
+    """The highest ``hi`` of a cut that was ever intended. While it is larger than ``checkpoint``, the target may be ahead."""
     position: str = ""
+    """The source's position, as a text that only the source interprets."""
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
+    """The rows of the source's tables that are written to one table of the target."""
     journal: dict[str, JournalEntry] = field(default_factory=dict)
     cuts: tuple[CutRecord, ...] = ()
     decisions: dict[str, Decision] = field(default_factory=dict)
+    """By identity, the decisions that no schema change has used yet."""
     requests: dict[str, TableRequest] = field(default_factory=dict)
+    """By identity, the requests about tables that were not carried out yet."""
     dead_letters: dict[TableId, int] = field(default_factory=dict)
+    """The number of dead letters of each table."""
     pairs: dict[tuple[TableId, TableId], TableProgress] = field(default_factory=dict)
+    """By source and target, the rows of the source's tables that are written to several tables of the target.
+
+    These rows are not in ``tables``, so that a lookup by the source's table alone does not take one of them for the whole.
+    """
     shapes: dict[ShapeKey, TableShape] = field(default_factory=dict)
-    """What the source's tables looked like, where the source asks for it (``EventSource.needs_shapes``)."""
+    """The shapes of the source's tables, if the source needs them (``EventSource.needs_shapes``)."""
     began: int = 0
-    """The epoch of the run that made this record: what tables say of themselves since an earlier one says nothing (``TableMark``).
-    0 in ledgers that do not keep it, as those of sinks whose tables say nothing, and in records of an older Headrace."""
+    """The epoch of the run that created this record. Marks in tables (``TableMark``) from an earlier epoch are not valid.
+    0 in ledgers that do not store it (those of sinks whose tables have no marks) and in records of an older Headrace."""
 
     @property
     def rows(self) -> tuple[TableProgress, ...]:
-        """All rows of tables, whether they go to one table of the target or to several."""
+        """The rows of all tables, those in ``tables`` and those in ``pairs``."""
         return (*self.tables.values(), *self.pairs.values())
 
     def has_moved(self, before: LedgerState) -> bool:
-        """Whether the source's position or the place of a table is another one than it was ``before``."""
+        """Whether the source's position, the checkpoint or a table's row differs from ``before``."""
         places = ((own.position, own.checkpoint, own.tables, own.pairs) for own in (before, self))
         return next(places) != next(places)
 
@@ -446,7 +454,10 @@ class LedgerState:
         return own if own is not None and own.pair == (table_id, target) else self.pairs.get((table_id, target))
 
     def with_rows(self, rows: Iterable[TableProgress]) -> LedgerState:
-        """The state with these rows in place of those of the same pairs. A second target moves a table's row to ``pairs``."""
+        """The state with these rows instead of the rows of the same pairs.
+
+        When a table gets a second target, its row moves from ``tables`` to ``pairs``.
+        """
         tables, pairs = dict(self.tables), dict(self.pairs)
         several = {table_id for table_id, _ in pairs}
         for row in rows:
@@ -470,7 +481,7 @@ class LedgerState:
 
     @cached_property
     def settled(self) -> Mapping[tuple[int, str], tuple[JournalEntry, ...]]:
-        """The settled entries of the journal, by commit ts (TSO) and the place in the source that told of them."""
+        """The settled entries of the journal, by commit ts (TSO) and place (:attr:`JournalEntry.place`)."""
         found: dict[tuple[int, str], tuple[JournalEntry, ...]] = {}
         for entry in self.journal.values():
             if entry.state.is_settled:
@@ -480,24 +491,24 @@ class LedgerState:
 
     @cached_property
     def journal_by_place(self) -> Mapping[str, tuple[JournalEntry, ...]]:
-        """All entries of the journal, by the place in the source that told of them."""
+        """All entries of the journal, by place (:attr:`JournalEntry.place`)."""
         found: dict[str, tuple[JournalEntry, ...]] = {}
         for entry in self.journal.values():
             found[entry.place] = (*found.get(entry.place, ()), entry)
         return found
 
     def running_change(self, table_id: TableId) -> JournalEntry | None:
-        """The schema change of a table that is running long in the target."""
+        """The long-running schema change of a table in the target, if there is one."""
         return next((e for e in self.journal.values() if e.state is JournalState.RUNNING and table_id in e.tables), None)
 
     @cached_property
     def standing_holds(self) -> tuple[TableRequest, ...]:
-        """All holds that nobody asked to release yet, the oldest first."""
+        """All holds without a later release, the oldest first."""
         return tuple(self._unreleased(*HOLDS))
 
     @cached_property
     def holds(self) -> Mapping[TableId, TableRequest]:
-        """The holds that stand, by table: nobody asked to release them yet. Of several of a table the oldest one."""
+        """By table, the oldest hold without a later release."""
         found: dict[TableId, TableRequest] = {}
         for request in self.standing_holds:
             found.setdefault(request.table_id, request)
@@ -505,7 +516,7 @@ class LedgerState:
 
     @cached_property
     def held(self) -> frozenset[TableId]:
-        """The tables that nothing may touch: those that are held, and those that were loaded anew and do not go on yet."""
+        """The tables that must not be written to: those with a hold, and those with a resync that was not carried out yet."""
         return frozenset({*self.holds, *(request.table_id for request in self._unreleased(RequestKind.RESYNC))})
 
     @cached_property
@@ -523,19 +534,19 @@ class LedgerState:
 
     @cached_property
     def by_folded_name(self) -> Mapping[TableId, tuple[TableProgress, ...]]:
-        """The rows of tables that have, or had, one name but for its case, by ``TableId.folded``, as they came to be."""
+        """By ``TableId.folded``, the rows of the tables that have, or had, this name in any case, in order of incarnation."""
         found: dict[TableId, list[TableProgress]] = defaultdict(list)
         for own in sorted(self.tables.values(), key=_incarnation):
             found[own.table_id.folded].append(own)
         return {name: tuple(rows) for name, rows in found.items()}
 
     def born_as(self, name: TableId, after: int, until: int = MAX_TSO) -> tuple[TableProgress, ...]:
-        """Those rows of a name in whatever case that came to be ``after < incarnation <= until`` (TSO)."""
+        """The rows of a name in any case with ``after < incarnation <= until`` (TSO)."""
         rows = self.by_folded_name.get(name.folded, ())
         return rows[bisect_right(rows, after, key=_incarnation) : bisect_right(rows, until, key=_incarnation)] if rows else ()
 
     def reach_of(self, tables: frozenset[TableId]) -> Reach:
-        """How far a set of tables got; of one that many schema changes share it is found once."""
+        """How far a set of tables has got. The result is cached, because many schema changes may share one set."""
         if (known := self._reaches.get(tables)) is not None:
             return known
         own = [self.tables[t].incarnation for t in tables if t in self.tables]
@@ -552,7 +563,7 @@ class LedgerState:
 
     @cached_property
     def settled_of(self) -> Mapping[TableId, tuple[JournalEntry, ...]]:
-        """The settled entries of the journal by the tables that they changed, in the order of their commit ts."""
+        """By table, the settled entries of the journal that changed it, in the order of commit ts."""
         found: dict[TableId, list[JournalEntry]] = defaultdict(list)
         for entry in sorted((entry for entries in self.settled.values() for entry in entries), key=lambda e: e.commit_ts):
             for table_id in entry.tables:
@@ -566,11 +577,11 @@ class LedgerState:
 
     @cached_property
     def settled_at(self) -> tuple[int, ...]:
-        """The commit ts (TSO) of each entry that is settled, in order."""
+        """The commit ts (TSO) of each settled entry of the journal, in order."""
         return tuple(sorted(entry.commit_ts for entry in self.journal.values() if entry.state.is_settled))
 
     def table_checkpoint(self, table_id: TableId) -> int:
-        """Up to where the table is applied: its own row, lifted by the pipeline's checkpoint while it runs."""
+        """The TSO up to which the table is applied: its own checkpoint, or for a running table the pipeline's if that is larger."""
         own = self.tables.get(table_id)
         if own is None:
             return self.start

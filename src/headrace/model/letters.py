@@ -12,47 +12,47 @@ from headrace.model.table import TableId
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A record of a split that cannot be decoded, as it stands there.
-
-    ``number`` is its place among the split's records, in the units of a block's ``seq``; ``offset`` is in bytes of a file, or the
-    record's own in its partition; ``line`` counts from 1. ``commit_ts`` (TSO) is what the record says of itself where that much is
-    readable, and may be damaged too.
-    """
+    """A record of a split that cannot be decoded."""
 
     number: int
+    """The record's place among the split's records, in the units of a block's ``seq``."""
     offset: int
+    """In bytes of the file, or the record's own offset in its partition."""
     raw: bytes = field(repr=False)
+    """The record as it is in the split."""
     message: str
     line: int | None = None
+    """Counted from 1."""
     column: str = ""
     value: str | None = None
     commit_ts: int | None = None
+    """The TSO in the record, if it can be read. It may be damaged too."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: a record that could not be decoded (``raw``), or a row that the target refused (``row``), and why.
-
-    ``lo`` (TSO) is the table's checkpoint before the cut: what the letter holds belongs behind it. ``commit_ts`` (TSO) is what the
-    record says of itself, ``None`` where it says nothing that can be read. ``place`` is where the record stands. ``row`` holds
-    canonical values as text, binary ones in hex. ``version`` (TSO) is the table's.
-    """
+    """A dead letter: a record that could not be decoded (``raw``), or a row that the target refused (``row``), and why."""
 
     table_id: TableId
     version: int
+    """The table's version (TSO)."""
     lo: int
+    """The table's checkpoint (TSO) before the cut. The change in the letter comes after it."""
     reason: str
     commit_ts: int | None = None
+    """The TSO in the record, ``None`` if none can be read."""
     place: SourcePlace | None = None
+    """Where the record is in the source."""
     column: str = ""
     value: str | None = None
     raw: bytes | None = field(default=None, repr=False)
     key: Mapping[str, str | None] | None = None
     row: Mapping[str, str | None] | None = field(default=None, repr=False)
+    """Canonical values as text; binary values in hex."""
 
     @property
     def name(self) -> str:
-        """The same for the same record or key in a cut that is repeated, since that has the same ``lo``."""
+        """The letter's name. A repeated cut has the same ``lo``, so it gives the same name to the same record or key."""
         if self.raw is not None:
             container, offset = (self.place.container, self.place.offset) if self.place is not None else ("", None)
             return f"{self.lo}-{_digest(container)}-{offset}"
@@ -60,7 +60,7 @@ class Letter:
 
 
 def begins(name: str) -> int:
-    """The ``lo`` of the letter with this name; -1 for a name that no letter has."""
+    """The ``lo`` of the letter with this name; -1 if it is not a name of a letter."""
     lo = name.partition("-")[0]
     return int(lo) if lo.isdigit() and lo.isascii() else -1
 

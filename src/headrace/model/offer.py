@@ -1,4 +1,4 @@
-"""What a source knows now, and where it stands after a cut of that."""
+"""What a source offers at a poll, and its position after a cut."""
 
 from __future__ import annotations
 
@@ -16,74 +16,78 @@ from headrace.model.table import TableId
 
 
 class Learned(Protocol):
-    """What a source has learned while it polled, and has not written into the position: what is its own affair.
+    """What a source has learned at a poll and has not written into its position. Only the source interprets it.
 
-    It pickles. The source gets it back with the offer when that is applied, and with the next poll of the same run.
+    It can be pickled. The source gets it back with the offer when the offer is applied, and at the next poll of the same run.
     """
 
     def without(self, tables: Collection[TableId]) -> Learned:
-        """What is left of it when these tables have come to their end: nobody misses what was offered of them."""
+        """The same without these tables, which have ended: what was offered of them is not needed any more."""
         ...
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a source knows now, without reading data.
-
-    Rows with ``commit_ts <= watermark`` are complete, and so are schema changes with ``commit_ts < schema_bound`` (rule 2).
-    ``schema_changes`` are all that are known, in order; ``splits`` all that may hold rows which were not applied yet. ``unread``
-    are schema changes that are there and cannot be read (``SchemaChange.unread``), and ``problems`` name their tables too.
-    ``problems`` name tables that cannot be read at all. ``promised`` is the source's own watermark where the offer was cut
-    short of it, and ``left_bytes`` the size of what it leaves for later. ``catches_up`` names tables that lie behind the
-    pipeline's checkpoint by more than a cut may hold: the offer then ends below that checkpoint. Of the tables that count for the
-    bound (``Bound.counts``) it has splits of theirs only; of those that take no part it has all splits, as every offer has.
-    """
+    """What a source has at a poll, found without reading data."""
 
     watermark: int
+    """TSO: rows with ``commit_ts <= watermark`` are complete."""
     schema_bound: int
+    """TSO: schema changes with ``commit_ts < schema_bound`` are complete (rule 2)."""
     schema_changes: tuple[SchemaChange, ...] = ()
+    """All known schema changes, in order."""
     splits: tuple[Split, ...] = ()
+    """All splits that may hold rows which were not applied yet."""
     problems: tuple[Problem, ...] = ()
+    """Tables that cannot be read at all, and the tables of ``unread``."""
     notices: tuple[Notice, ...] = ()
     precision: CommitTsPrecision = CommitTsPrecision.EXACT
     promised: int | None = None
+    """The source's own watermark (TSO), if the offer ends below it."""
     left_bytes: int = 0
+    """The size in bytes of what the offer leaves for later."""
     catches_up: frozenset[TableId] = frozenset()
+    """Tables that are behind the pipeline's checkpoint by more than a cut may hold. The offer then ends below that checkpoint.
+
+    Of the tables that count for the bound (``Bound.counts``), such an offer has only splits of ``catches_up``. Of tables that take
+    no part it has all splits, as every offer has.
+    """
     unread: tuple[SchemaChange, ...] = ()
+    """Schema changes that exist and cannot be read (``SchemaChange.unread``)."""
     new_collations: bool | None = True
-    """Whether the source compares texts by the collations that its tables name; ``None`` where nobody has said so."""
+    """Whether the source compares texts by the collations that its tables name; ``None`` if this was not configured."""
     more: bool = False
-    """A bound left out records that the watermark waits for, and how far these reach is not known, or the offer was cut short
-    before a schema change: the next poll reads on.
+    """Whether the next poll reads on: a bound left out records that the watermark waits for, and how far these reach is not known,
+    or the offer ends before a schema change.
 
-    The watermark of such an offer is at least ``Bound.at_least``, so a run that polls for as long as there is more comes to an end.
-    Where there is none, nothing that the source had at the poll lets its watermark rise, though a bound may have left out records
-    above it."""
+    The watermark of such an offer is at least ``Bound.at_least``, so a run that polls while there is more comes to an end.
+    If it is false, nothing that the source had at the poll could raise its watermark. A bound may still have left out records
+    above the watermark."""
     at_once: bool = False
-    """The source has no watermark that its rows wait for: splits make a cut though the watermark stands at the checkpoint.
+    """Whether the source has no watermark that its rows wait for. Splits then make a cut even if the watermark is the checkpoint.
 
-    Rows have no commit ts then, their order is that of the splits, and the position alone tells which are applied. Splits of tables
-    that take no part, since they stopped or are held or left out, make no cut by themselves; they stay offered."""
+    In this case rows have no commit ts, they are ordered as the splits are, and only the position shows which are applied. Splits
+    of tables that take no part (stopped, held or left out) make no cut alone; they stay offered."""
     passed: int | None = None
-    """Up to which commit ts (TSO) a source that forgets may have passed over records of tables that do not hold its position;
-    ``None`` for a source that can tell all of them again."""
+    """The commit ts (TSO) up to which the source may have skipped records of tables that do not hold its position. ``None`` for a
+    source that can provide all records again."""
     gone: int = 0
-    """Up to which commit ts (TSO) records are not kept any more that only tables need which do not run."""
+    """The commit ts (TSO) up to which the source no longer keeps records that only tables need which are not running."""
     updates_alone: bool = False
-    """An update may come without its old row although its key moved: CSV does so, unless it has old values."""
+    """Whether an update whose key changed may lack its old row. This is so in CSV, unless it has old values."""
     advice: SourceAdvice = NO_ADVICE
     learned: Learned | None = field(default=None, repr=False)
 
     repeats: Repeats = Repeats.CHANGES
-    """How the source's repeats can be told, where its commit ts are exact."""
+    """How the source's repeats can be recognised, if its commit ts are exact."""
 
     @property
     def source_watermark(self) -> int:
-        """Up to where the source is complete, however much of it is offered."""
+        """The TSO up to which the source is complete, even if less is offered."""
         return self.watermark if self.promised is None else self.promised
 
     def empty_cut(self, hi: int) -> Cut:
-        """A cut up to ``hi`` (TSO) with nothing in it yet: what the source says of all its rows, whoever takes them."""
+        """A cut up to ``hi`` (TSO) without rounds yet. It has only the properties that the source declares for all its rows."""
         return Cut(
             hi,
             precision=self.precision,
@@ -96,11 +100,11 @@ class Offer:
 
 
 class PositionAfter(Protocol):
-    """A source's position after a cut, where only the reports of its splits are missing: for the task that commits the cut.
+    """Computes a source's position after a cut from the reports of its splits. Used by the task that commits the cut.
 
-    It pickles, and looks at nothing but what it holds.
+    It can be pickled, and does no I/O.
     """
 
     def after(self, reports: Iterable[SplitReport], progress: CutOutcome) -> str:
-        """The position, in which splits of tables that stopped count as not read."""
+        """The position. Splits of tables that stopped count in it as not read."""
         ...
