@@ -1,4 +1,4 @@
-"""What tasks say: done with figures, or a typed problem. Tasks never raise for data (rule 17 of the design)."""
+"""The results of tasks: figures, or a typed problem. Tasks never raise for bad data (rule 17 of the design)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Remedy(StrEnum):
     """What lets a stopped table go on."""
 
     REPAIR = "repair"
-    """The data or the target are mended; the table is tried again by itself."""
+    """The data or the target is repaired; the table is then tried again automatically."""
     DECISION = "decision"
-    """Somebody decides about a schema change (``headrace ddl``)."""
+    """A person decides about a schema change (``headrace ddl``)."""
     RESYNC = "resync"
-    """Rows changed that no event tells: the table is loaded anew, and then the schema change skipped."""
+    """Rows changed without row events: the table is loaded anew, and then the schema change is skipped."""
 
     @property
     def behind(self) -> Remedy:
-        """What a table waits for that waits for one with this remedy."""
+        """The remedy for a table that waits for another table with this remedy."""
         return self if self is Remedy.REPAIR else Remedy.DECISION
 
 
@@ -42,26 +42,27 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a table cannot go on, told so that a person can act: :meth:`sentence` is what is printed.
-
-    ``place`` is where in the source it is; ``row`` is a row's key where that is not known any more; ``column`` is a
-    column's name; ``value`` is cut when printed, ``message`` where it is very long. ``transient`` problems are worth another try
-    without a repair (a torn read, a file that is still being written).
-    """
+    """Why a table cannot go on, so that a person can act. :meth:`sentence` is the text that is printed."""
 
     table_id: TableId
     message: str
+    """Shortened in the middle if it is very long."""
     place: SourcePlace | None = None
+    """Where in the source the problem is."""
     column: str = ""
     value: str | None = None
+    """Shortened when it is printed."""
     hint: str = ""
     transient: bool = False
+    """Whether a retry without a repair may succeed (a torn read, a file that is still being written)."""
     remedy: Remedy = Remedy.REPAIR
     row: str = ""
+    """The row's key, if its place is not known any more."""
     needs_whole: bool = False
-    """A writer that had only some of the table's changes could not tell whether there is a problem: one task has to write all."""
+    """Whether the writer had only a part of the table's changes and so could not decide if there is a problem. One task then has to
+    write all changes."""
     latest: int | None = None
-    """The greatest commit ts (TSO) of the rows that nobody knows the columns of; ``None`` for any other problem."""
+    """The greatest commit ts (TSO) of rows with unknown columns; ``None`` for any other problem."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _cut(self.message))
@@ -71,16 +72,16 @@ class Problem:
 
     @property
     def file(self) -> str:
-        """The file's name, where it is in a file."""
+        """The file's name; empty if the problem is not in a file."""
         return file_of(self.place)
 
     @property
     def status(self) -> TableStatus:
-        """How the table stands that stops for it."""
+        """The status of a table that stops because of this problem."""
         return _STATUS[self.remedy]
 
     def sentence(self) -> str:
-        """One sentence: table, place or row, column and value where they exist, what is wrong, what to do."""
+        """One sentence: table, place or row, column and value if they exist, what is wrong, and what to do."""
         place = f"table {self.table_id}" if self.table_id.table else f"database {self.table_id}"
         if self.place is not None:
             place += f", {self.place}"
@@ -96,14 +97,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something worth knowing that stops nothing (a hole in file numbers, a checksum that does not match)."""
+    """A warning that stops nothing (a gap in file numbers, a checksum that does not match)."""
 
     message: str
     table_id: TableId | None = None
     place: SourcePlace | None = None
     missing: tuple[int, int] | None = None
-    """The table may lack rows from now on, whose commit ts (TSO) go from the first to the second one: the ledger keeps saying so,
-    in the step that makes it so."""
+    """The first and the last commit ts (TSO) of rows that the table may lack from now on. The ledger records this in the same step
+    that causes it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _written(_cut(self.message)))
@@ -111,7 +112,7 @@ class Notice:
 
     @property
     def file(self) -> str:
-        """The file's name, where it is about one."""
+        """The file's name; empty if the notice is not about a file."""
         return file_of(self.place)
 
     def sentence(self) -> str:
@@ -123,7 +124,7 @@ _Text = TypeVar("_Text", str, None, str | None)
 
 
 def _written(text: _Text) -> _Text:
-    """The text in a form that every ledger, file and terminal takes: half of a character, as JSON may hold it, is escaped."""
+    """The text in a form that every ledger, file and terminal accepts: lone surrogates, which JSON may contain, are escaped."""
     return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -132,7 +133,7 @@ def _written_place(place: SourcePlace | None) -> SourcePlace | None:
 
 
 def _cut(message: str) -> str:
-    """The message, without its middle where it is longer than a person reads: it may tell a statement of 16 MiB."""
+    """The message, without its middle if it is too long for a person to read: it may contain a statement of 16 MiB."""
     if len(message) <= _MESSAGE_BEGINNING + _MESSAGE_END:
         return message
     return f"{message[:_MESSAGE_BEGINNING]} … {message[3 - _MESSAGE_END :]}"
@@ -140,71 +141,76 @@ def _cut(message: str) -> str:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What was found in a split that was read to its end, or up to ``problem``.
-
-    ``rows`` counts all rows of the split, ``kept`` those inside the window, ``left`` those above it, and ``passed`` those below it,
-    replays, and records that were given up; ``min_ts`` and ``max_ts`` (TSO) are over all
-    rows, 0 for none; ``pending_ts`` is the smallest commit ts above the window's ``hi``, ``None`` when nothing is left.
-    ``rolled_over`` says that the split ended because it was full, so that a transaction may go on in the next one.
-    ``rank`` is the split's; ``stream`` names the sequence that it belongs to: what a writer repeats after a crash comes later in
-    the same one. ``truncated`` says that the last record is cut in the middle; ``truncated_ts`` is its commit ts where that much
-    is readable. ``given_up`` is the window's; ``ended`` says that the split's version lies below the window's. ``rejects`` are the
-    records inside the window that cannot be decoded and were left out; before anything is applied they become dead letters, whose
-    names are ``letters``.
-    """
+    """What was found in a split that was read to its end, or up to ``problem``."""
 
     split_key: str
     table_id: TableId
     rank: int = 0
+    """The split's rank."""
     stream: str = ""
+    """The sequence that the split belongs to. What a writer repeats after a crash comes later in the same sequence."""
     rows: int = 0
+    """The number of all rows of the split."""
     kept: int = 0
+    """The number of rows inside the window."""
     left: int = 0
+    """The number of rows above the window."""
     passed: int = 0
+    """The number of rows below the window, replays, and records that were given up."""
     size: int = 0
     min_ts: int = 0
     max_ts: int = 0
+    """The least and the greatest commit ts (TSO) of all rows, 0 for none."""
     pending_ts: int | None = None
+    """The smallest commit ts (TSO) above the window's ``hi``, ``None`` if no row is left."""
     rolled_over: bool = False
+    """Whether the split ended because it was full, so that a transaction may continue in the next split."""
     goes_on: bool = False
-    """What wrote the split did not begin again between it and the next one, for certain. That it was full does not tell that."""
+    """Whether it is certain that the writer did not restart between this split and the next. A full split does not prove that."""
     interrupted: bool = False
-    """It ended where a transaction may well go on (a watermark of a stream lies there), though it may have been short."""
+    """Whether the split ended where a transaction may continue (at a watermark of a stream), although it may not have been full."""
     anew: bool = False
-    """What wrote the split had begun again before it: whatever it repeats is another delivery, for certain."""
+    """Whether it is certain that the writer restarted before this split, so that everything it repeats was delivered again."""
     truncated: bool = False
+    """Whether the last record is cut off in the middle."""
     truncated_ts: int | None = None
+    """The commit ts (TSO) of the cut-off record, if it can be read."""
     truncated_line: int | None = None
     rejects: tuple[RejectedRecord, ...] = ()
+    """The records inside the window that could not be decoded and were left out. Before anything is applied they become dead
+    letters."""
     letters: tuple[str, ...] = ()
+    """The names of these dead letters."""
     problem: Problem | None = None
     notices: tuple[Notice, ...] = ()
     given_up: int = 0
+    """``given_up`` of the window."""
     ended: bool = False
+    """Whether the split's version is below ``ended`` of the window."""
     place: SourcePlace | None = None
-    """Where the split lies, if not in the file of the name ``split_key``. The engine fills it in."""
+    """Where the split is, if not in the file named ``split_key``. The engine fills it in."""
     first_row: str = ""
-    """Kind and key of the first row that counts; empty where there is none, and for tables without key."""
+    """Kind and key of the first row that counts; empty if there is none, and for tables without key."""
     truncated_row: str = ""
-    """The same of the first row at ``truncated_ts``, or ``max_ts``: it may be the one that is cut off."""
+    """Kind and key of the first row at ``truncated_ts``, or else ``max_ts``. It may be the row that is cut off."""
     counted: tuple[int, int] | None = None
-    """The least and the greatest commit ts (TSO) of rows that count here, zeros for none; ``None``: all do. Another split has the
-    others, so this one cannot stand for it."""
+    """The least and the greatest commit ts (TSO) of the rows that count here, zeros for none; ``None`` if all rows count. The other
+    rows belong to another split, so this split cannot replace it."""
     content: int | None = None
-    """The CRC-32 of what was read, where only that tells whether the split is another one later: rows have no commit ts."""
+    """The CRC-32 of what was read. Set if rows have no commit ts, because only the content then shows whether the split changed."""
 
     def at(self, *, line: int | None = None, offset: int | None = None) -> SourcePlace:
-        """The place of a record of the split, or of all of it."""
+        """The place of a record of the split, or of the whole split."""
         place = self.place or PlaceInFile(self.split_key)
         return place if line is None and offset is None else place.at(line=line, offset=offset)
 
     @property
     def span(self) -> tuple[int, int]:
-        """The least and the greatest commit ts (TSO) by which it can stand for another split; zeros for none."""
+        """The least and the greatest commit ts (TSO) for which this split can replace another one; zeros for none."""
         return (self.min_ts, self.max_ts) if self.counted is None else self.counted
 
     def after(self, earlier: SplitReport | None) -> SplitReport:
-        """What is known of a split that was read for two rounds: the later reading knows what is left of it."""
+        """The combined report of a split that was read for two rounds. What is left is taken from this, the later report."""
         if earlier is None:
             return self
         letters = tuple(dict.fromkeys((*earlier.letters, *self.letters)))
@@ -212,7 +218,10 @@ class SplitReport:
 
 
 def told_of_bearers(reports: Iterable[SplitReport], known: Mapping[str, Bearers]) -> tuple[SplitReport, ...]:
-    """The reports, telling of rows that are missing of the tables that have such rows now, ``known`` by the keys of splits."""
+    """The reports, with each notice about missing rows assigned to the tables that contain such rows now.
+
+    ``known`` has these tables by the keys of splits.
+    """
     return tuple(
         replace(report, notices=tuple(_of_bearers(report.notices, known[report.split_key])))
         if report.split_key in known
@@ -230,7 +239,7 @@ def _of_bearers(notices: Iterable[Notice], bearers: Bearers) -> Iterator[Notice]
 
 
 def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
-    """Why tables may lack rows, the first reason of each (:attr:`Notice.missing`)."""
+    """Why tables may lack rows: the first reason of each table (:attr:`Notice.missing`)."""
     found: dict[TableId, str] = {}
     for report in reports:
         for notice in report.notices:
@@ -240,11 +249,11 @@ def missing_rows(reports: Iterable[SplitReport]) -> dict[TableId, str]:
 
 
 def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
-    """Whether a later split of the same stream holds again what is cut off at the end of this one.
+    """Whether a later split of the same stream repeats the record that is cut off at the end of this one.
 
-    A writer that died was not acknowledged, so it writes everything again from a commit ts at or below the one of the record
-    that it did not finish. Other streams of the table cover the same time and hold other rows. A split that begins with this very
-    commit ts goes on in its transaction, unless it begins with the transaction's first row.
+    A writer that crashed was not acknowledged, so it writes everything again from a commit ts at or below that of the unfinished
+    record. Other streams of the table cover the same time and hold other rows. A split that begins with exactly this commit ts
+    continues the transaction, unless it begins with the transaction's first row.
     """
     end = report.truncated_ts if report.truncated_ts is not None else report.max_ts
     place = (report.table_id, report.stream)
@@ -259,7 +268,7 @@ def is_repeated(report: SplitReport, reports: Iterable[SplitReport]) -> bool:
 
 @dataclass(frozen=True)
 class ReadCount:
-    """The rows of one table that a read task got from its splits, that netting took away there, and that it sent on."""
+    """Row counts of one table in a read task: received from its splits, removed by netting, and sent on."""
 
     table_id: TableId
     received: int
@@ -269,7 +278,7 @@ class ReadCount:
 
 @dataclass(frozen=True)
 class WriteCount:
-    """The rows of one table that a write task got, that netting took away there, and that it handed to its writer."""
+    """Row counts of one table in a write task: received, removed by netting, and passed to its writer."""
 
     table_id: TableId
     gathered: int
@@ -279,26 +288,27 @@ class WriteCount:
 
 @dataclass(frozen=True)
 class WriteOutcome:
-    """What became of one (table, bucket): rows sent as upserts and deletes, or the problem that stopped it.
-
-    ``refused`` counts rows that became dead letters, ``netted`` those that the writer itself found to be overtaken by others.
-    ``spooled`` are files that the unit left for the sink's part on the driver. Only files named by an outcome count, so those
-    of a task attempt that failed, or that was repeated, are never loaded. ``progress`` is the ledger's row of a table without
-    key, which goes with the data. ``letters`` are the names of the dead letters that refused rows became. ``table_id`` is the
-    source's table, ``target`` the target's where that has another name.
-    """
+    """The result of one (table, bucket): the numbers of rows sent as upserts and deletes, or the problem that stopped it."""
 
     table_id: TableId
+    """The source's table."""
     upserts: int = 0
     deletes: int = 0
     problem: Problem | None = None
     notices: tuple[Notice, ...] = field(default=())
     letters: tuple[str, ...] = ()
+    """The names of the dead letters that refused rows became."""
     refused: int = 0
+    """The number of rows that became dead letters."""
     netted: int = 0
+    """The number of rows that the writer itself found to be superseded by others."""
     spooled: tuple[str, ...] = ()
+    """Files that the unit left for the sink's part on the driver. Only files named by an outcome count, so files of a task attempt
+    that failed or was repeated are never loaded."""
     progress: TableProgress | None = None
+    """The ledger's row of a table without key. It is committed with the data."""
     target: TableId | None = None
+    """The target's table; ``None`` if it has the same name."""
 
     def __post_init__(self) -> None:
         if self.target == self.table_id:

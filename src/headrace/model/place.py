@@ -1,4 +1,4 @@
-"""Where in a source something stands: a file or a record in it, or a record of a stream."""
+"""Places in a source: a file or a record in it, or a record of a stream."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ class PlaceInFile:
     """A file, or a record in it."""
 
     file: str
-    """The source's name of it."""
+    """The source's name of the file."""
     line: int | None = None
-    """From 1."""
+    """Counted from 1."""
     offset: int | None = None
-    """In bytes. People are told the line."""
+    """In bytes. Messages show the line instead."""
 
     def __str__(self) -> str:
-        """It in a sentence: ``file shop/a/7/CDC000001.csv, line 3``."""
+        """The place for a sentence: ``file shop/a/7/CDC000001.csv, line 3``."""
         return f"file {self.name}"
 
     @property
     def name(self) -> str:
-        """It where its kind is clear, or does not matter."""
+        """The place without its kind, for a context in which the kind is clear."""
         return self.file if self.line is None else f"{self.file}, line {self.line}"
 
     @property
     def noun(self) -> str:
-        """What is given up with it."""
+        """The word for what a person gives up at this place."""
         return "file"
 
     @property
@@ -39,12 +39,12 @@ class PlaceInFile:
 
     @property
     def container(self) -> str:
-        """What its offset counts in."""
+        """The file that the offset refers to."""
         return self.file
 
     @property
     def is_record(self) -> bool:
-        """Whether it is one record, and not all that is read together."""
+        """Whether this is the place of one record, and not of the whole file."""
         return self.line is not None or self.offset is not None
 
     def at(self, *, line: int | None = None, offset: int | None = None) -> PlaceInFile:
@@ -62,12 +62,12 @@ class PlaceInStream:
 
     partition: str
     offset: int
-    """Of the record, or of the first one."""
+    """The offset of the record, or of the first of several."""
     last: int | None = None
-    """The offset of the last one, where there may be several."""
+    """The offset of the last record, if there may be several."""
 
     def __str__(self) -> str:
-        """It in a sentence: ``partition 3, offset 1234``."""
+        """The place for a sentence: ``partition 3, offset 1234``."""
         is_one = self.last in (None, self.offset)
         return f"partition {self.partition}, " + (f"offset {self.offset}" if is_one else f"offsets {self.offset} to {self.last}")
 
@@ -78,7 +78,7 @@ class PlaceInStream:
 
     @property
     def noun(self) -> str:
-        """What is given up with it: a record, or records that lie together in the work place."""
+        """The word for what a person gives up at this place: a record, or a piece (records staged together in the work place)."""
         return "record" if self.is_record else "piece"
 
     @property
@@ -88,12 +88,12 @@ class PlaceInStream:
 
     @property
     def container(self) -> str:
-        """What its offset counts in."""
+        """The partition that the offset refers to."""
         return self.partition
 
     @property
     def is_record(self) -> bool:
-        """Whether it is one record, and not all that is read together."""
+        """Whether this is the place of one record, and not of records that are read together."""
         return self.last is None
 
     def at(self, *, line: int | None = None, offset: int | None = None) -> PlaceInStream:
@@ -109,18 +109,18 @@ SourcePlace = PlaceInFile | PlaceInStream
 
 
 def file_of(place: SourcePlace | None) -> str:
-    """The name of the file, ``""`` where there is none."""
+    """The name of the place's file; ``""`` if there is none."""
     return place.file if isinstance(place, PlaceInFile) else ""
 
 
 def fields_of(place: SourcePlace | None) -> dict[str, str | int]:
-    """What JSON says of a place; of none, nothing."""
+    """The place's fields for JSON, without those that are ``None``; empty for no place."""
     told = asdict(place) if place is not None else {}
     return {name: value for name, value in told.items() if value is not None}
 
 
 def place_from(told: Mapping[str, Any]) -> SourcePlace | None:
-    """The inverse of :func:`fields_of`, where there may be other fields. Raises KeyError."""
+    """The inverse of :func:`fields_of`. Other fields are ignored. Raises KeyError."""
     if "partition" in told:
         return PlaceInStream(told["partition"], told["offset"], told.get("last"))
     return PlaceInFile(told["file"], told.get("line"), told.get("offset")) if told.get("file") else None

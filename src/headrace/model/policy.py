@@ -1,4 +1,4 @@
-"""What is done with schema changes of each kind: the user's word, by kind."""
+"""The user's policies: what to do with schema changes of each kind, and with bad records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.model.uri import near_match
 
 
 class ChangeKind(StrEnum):
-    """The kinds that a policy tells apart."""
+    """The kinds of schema changes for which a policy can be set."""
 
     CREATE_DATABASE = "create-database"
     ALTER_DATABASE = "alter-database"
@@ -35,24 +35,27 @@ class ChangeKind(StrEnum):
 class Policy(StrEnum):
     APPLY = "apply"
     SKIP = "skip"
-    """It counts as done and is not run."""
+    """The change counts as done and is not run."""
     APPROVE = "approve"
-    """Its tables wait for ``headrace ddl approve``, ``skip`` or ``edit``."""
+    """The change's tables wait for ``headrace ddl approve``, ``skip`` or ``edit``."""
 
 
-# Rows that come after them cannot be written to a target that did not follow.
+# Rows after such a change cannot be written to a target that skipped it.
 _NEEDED_BY_ROWS = frozenset({ChangeKind.RENAME_TABLE, ChangeKind.ADD_COLUMN, ChangeKind.RENAME_COLUMN, ChangeKind.KEY})
 
 
 @dataclass(frozen=True)
 class SchemaChangePolicies:
-    """A policy per kind; a kind that is not named is applied."""
+    """A policy per kind. A kind without a policy is applied."""
 
     by_kind: Mapping[ChangeKind, Policy] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> SchemaChangePolicies:
-        """Reads ``{"drop-table": "approve"}``. Raises DefinitionError for unknown words and a skip that rows do not survive."""
+        """Reads ``{"drop-table": "approve"}``.
+
+        Raises DefinitionError for unknown words, and for a skip of a change that later rows need.
+        """
         policies: dict[ChangeKind, Policy] = {}
         for name, word in settings.items():
             if name not in list(ChangeKind):
@@ -77,7 +80,7 @@ class SchemaChangePolicies:
         return cls.parse({name.strip(): word.strip() for name, _, word in pairs})
 
     def of(self, kinds: Collection[ChangeKind]) -> Policy:
-        """The policy for a change of these kinds. What only a part of would be skipped, a person has to decide."""
+        """The policy for a change of these kinds. If only a part of the change would be skipped, a person has to decide."""
         found = {self.by_kind.get(kind, Policy.APPLY) for kind in kinds}
         if Policy.APPROVE in found or len(found) > 1:
             return Policy.APPROVE
@@ -85,9 +88,9 @@ class SchemaChangePolicies:
 
 
 class OnError(StrEnum):
-    """What becomes of a table with a record that cannot be read, or a row whose values the target refuses."""
+    """What happens to a table with a record that cannot be read, or a row whose values the target refuses."""
 
     STOP = "stop"
-    """It stops until that is mended."""
+    """The table stops until the cause is repaired."""
     DEAD_LETTER = "dead-letter"
-    """It goes on without; what was left out lies in a folder until it is replayed."""
+    """The table goes on without the record or row, which stays in a folder until it is replayed."""

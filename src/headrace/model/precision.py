@@ -1,4 +1,4 @@
-"""What is known of the commit timestamps of a source's rows. The words are those that people read."""
+"""How exact the commit timestamps of a source's rows are. The values are printed for people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class CommitTsPrecision(StrEnum):
     """How exactly rows carry the commit ts of their transaction."""
 
     EXACT = "exact"
-    """Each row has it. Within one commit ts and for one key deletes come before upserts."""
+    """Each row has its exact commit ts. Within one commit ts and for one key, deletes come before upserts."""
 
     MILLISECOND = "millisecond"
-    """Rows have the first commit ts of its millisecond. Within that the source's order decides."""
+    """Rows have the first commit ts of the millisecond. Within the millisecond the source's order decides."""
 
     NONE = "none"
-    """Rows have none: a cut is a set of splits in the source's order, and the target consistent only eventually."""
+    """Rows have no commit ts. A cut is a set of splits in the source's order, and the target is consistent only eventually."""
 
     @property
     def is_exact(self) -> bool:
@@ -23,5 +23,5 @@ class CommitTsPrecision(StrEnum):
 
     @property
     def has_commit_ts(self) -> bool:
-        """Whether rows can be placed in time at all."""
+        """Whether rows have a commit ts, exact or not."""
         return self is not CommitTsPrecision.NONE

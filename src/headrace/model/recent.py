@@ -1,4 +1,4 @@
-"""A set that forgets its oldest members: for what is to be said once, in processes that live for years."""
+"""A set that drops its oldest members: for messages to be shown only once, in processes that run for years."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 KEPT = 10_000
-"""Some MiB of sentences. What was said so long ago may be said again."""
+"""About some MiB of sentences. An older message may be shown again."""
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -18,7 +18,7 @@ class Recent(Generic[_T]):
         self._members: dict[_T, None] = {}
 
     def add(self, member: _T) -> bool:
-        """Whether it was not there. One that was counts as added now."""
+        """Adds a member. Returns whether it is new; a member that is already in the set becomes the newest."""
         is_new = member not in self._members
         self._members.pop(member, None)
         self._members[member] = None

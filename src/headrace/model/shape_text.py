@@ -1,7 +1,8 @@
-"""A table's shape as text, for the ledger: it must be read back exactly, by later versions of Headrace too.
+"""A table's shape as text, for the ledger. Later versions of Headrace must read it back exactly too.
 
-JSON with the number of the format. What has its default value is left out; every other field of :class:`TableSchema` and of what
-it is made of is there by name. A reader refuses what it does not know: a field that it passed over might change what rows mean.
+The text is JSON with the number of the format. Fields with their default value are left out; all other fields of
+:class:`TableSchema` and of its parts are there by name. A reader rejects unknown fields, because an ignored field might change the
+meaning of rows.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ FORMAT = 1
 
 
 _BESIDE = ("partitioning", "collation")
-"""What else of a :class:`TableShape` its text holds. Rows that were written before there was any of it have the default."""
+"""The fields of :class:`TableShape` that its text also contains. Texts from before these fields existed get the default."""
 
 
 def kept_shape_to_text(shape: TableShape) -> str:
-    """A kept shape as text, but for its times, which the ledger keeps beside it."""
+    """A kept shape as text, without its two TSOs, which the ledger stores separately."""
     beside = {name: value for name in _BESIDE if (value := getattr(shape, name))}
     return _text(shape.schema, beside)
 
@@ -36,12 +37,12 @@ def kept_shape_from_text(incarnation: int, version: int, text: str) -> TableShap
 
 
 def shape_to_text(schema: TableSchema) -> str:
-    """The shape as text, in ASCII: of one shape always the same."""
+    """The shape as ASCII text. Equal shapes give equal texts."""
     return _text(schema, {})
 
 
 def shape_from_text(text: str) -> TableSchema:
-    """The shape that :func:`shape_to_text` was given. Raises DefinitionError for another format, or a text that is none."""
+    """The shape that :func:`shape_to_text` was given. Raises DefinitionError for another format or an invalid text."""
     return _parsed(text)[0]
 
 

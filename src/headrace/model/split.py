@@ -1,4 +1,4 @@
-"""What decode tasks read, and which of its rows count: splits, windows, and the segments of a table between two schema changes."""
+"""What decode tasks read, and which rows count: splits, windows, and the segments of a table between two schema changes."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from headrace.model.tso import MAX_TSO
 
 @dataclass(frozen=True)
 class Window:
-    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts are taken whole.
-
-    ``given_up`` (TSO, 0 for none): nobody wants rows up to there any more, so what is damaged down there harms nothing. ``ended``
-    (TSO, 0 for none) is the newest schema change below it: no row that is wanted is expected in an older version. ``loaded`` (TSO,
-    0 for never) is what the table was loaded anew as of: no row up to there is missing, however late it comes.
-    """
+    """The rows of a cut: ``lo < commit_ts <= hi`` (TSO). Data without a commit ts is taken completely."""
 
     lo: int = 0
     hi: int = MAX_TSO
     given_up: int = 0
+    """TSO up to which rows were given up, 0 for none. Damage to rows up to there does no harm."""
     ended: int = 0
+    """The TSO of the newest schema change below the window, 0 for none. Older versions are not expected to have rows that count."""
     loaded: int = 0
+    """The TSO as of which the table was loaded anew, 0 for never. A row up to there is not missing, however late it arrives."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """What one decode task reads: a file of one table version. A source adds its own fields by subclassing.
-
-    ``key`` names it for the source's position, ``rank`` is its place in the order of the table's splits of this offer
-    (versions, then dates, dispatchers, numbers), ``size`` its bytes. ``version`` and ``schema`` say how its rows are decoded, not
-    when they were committed: a version may hold rows that are newer than later versions. ``earliest`` (TSO) is where its rows
-    begin when that is below its version.
-    """
+    """What one decode task reads: a file of one table version. A source adds its own fields by subclassing."""
 
     key: str
+    """Names the split in the source's position."""
     table_id: TableId
     version: int
+    """The table version (TSO) with which the rows are decoded. It does not say when they were committed: a version may hold rows
+    that are newer than later versions."""
     rank: int
+    """The split's place in the order of the table's splits in this offer (versions, then dates, dispatchers, numbers)."""
     size: int
+    """In bytes."""
     schema: TableSchema
+    """The shape with which the rows are decoded."""
     earliest: int | None = field(default=None, kw_only=True)
+    """The commit ts (TSO) at which the rows begin, if it is below ``version``."""
     latest: int | None = field(default=None, kw_only=True)
-    """The greatest commit ts (TSO) that a row of it has, where that is known before it is read."""
+    """The greatest commit ts (TSO) of the rows, if it is known before the split is read."""
     begun: bool = field(default=False, kw_only=True)
-    """Cuts or rounds before this one have read it, so what stands in it at or below the window is dealt with. Where it is read for
-    the first time, that holds only for what other splits have too."""
+    """Whether earlier cuts or rounds have read the split, so that its rows at or below the window are already handled. In a split
+    that is read for the first time, only rows that other splits have too are already handled."""
     of_others: bool = field(default=False, kw_only=True)
-    """Other tables than the one that it is read for may have rows of it now (``Cut.bearers``), each loaded as of its own time."""
+    """Whether tables other than the one that the split is read for may have rows of it now (``Cut.bearers``), each loaded as of its
+    own time."""
     of_gone: bool = field(default=False, kw_only=True)
-    """It was written for a table that is gone, and is read for one that has its rows now: to tell of those that came too late. None
-    of its rows is applied."""
+    """Whether the split was written for a table that is gone, and is read for a table that has its rows now. It is read only to
+    report rows that came too late; none of its rows is applied."""
     ends: int = field(default=0, kw_only=True)
-    """Of a late split whose table was dropped or renamed since: the commit ts (TSO) of that, above which it should have no rows.
-    Damage in it stops no table. 0 for any other split."""
+    """For a late split whose table was dropped or renamed since: the commit ts (TSO) of that change, above which the split should
+    have no rows. Damage in such a split stops no table. 0 for any other split."""
 
     @property
     def place(self) -> SourcePlace:
-        """Where it lies: in the file of the name ``key``, unless a source says otherwise."""
+        """Where the split is: in the file named ``key``, unless a source overrides this."""
         return PlaceInFile(self.key)
 
     @property
     def is_late(self) -> bool:
-        """Whether it came after what lies behind it was applied: then rows of it may be missing (``Notice.missing``)."""
+        """Whether the split arrived after later changes were applied, so that rows of it may be missing (``Notice.missing``)."""
         return False
 
     @property
     def begins(self) -> int:
-        """The commit ts (TSO) that no row which counts lies below."""
+        """The commit ts (TSO) below which the split has no rows that count."""
         return self.version if self.earliest is None else min(self.earliest, self.version)
 
 
 @dataclass(frozen=True)
 class Recast:
-    """How rows that were written in one shape of a table become rows of another.
+    """How rows in one shape of a table are converted to the shape in force.
 
-    ``names`` are the columns that both have: the name in the rows, and the name in force, in that shape's order. ``left_out`` are
-    columns that only the rows have, ``missing`` those that the rows cannot have a value for.
+    ``names`` has the columns that both shapes have, in the order of the shape in force: the name in the rows, and the name in
+    force. ``left_out`` are columns that only the rows have. ``missing`` are columns for which the rows cannot have a value.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -88,37 +88,37 @@ class Recast:
 
 @dataclass(frozen=True)
 class Segment:
-    """A table's rows of one cut between two schema changes that touch it: what the table has in one round.
+    """A table's rows of one cut between two schema changes that touch it: the table's part of one round.
 
-    Rows of all its versions belong to it, by their commit ts alone. A row at the very commit ts of a schema change belongs behind
-    it when it lies in a version that the change made, or in a later one, else before it.
+    Rows of all versions belong to it according to their commit ts alone. A row with exactly the commit ts of a schema change
+    belongs after the change if it is in the version that the change created, or in a later one; else before it.
     """
 
     window: Window
     """The table's rows of the whole cut."""
     version: int
     schema: TableSchema
-    """The shape in force, and the version (TSO) that has it. Rows of other shapes are brought to this one."""
+    """The shape in force; ``version`` (TSO) is its version. Rows in other shapes are converted to it."""
     follows: int = 0
-    """The commit ts (TSO) of the schema change of this cut that comes before it, 0 for none."""
+    """The commit ts (TSO) of the schema change of this cut before the segment, 0 for none."""
     begins: int = 0
     ends: int | None = None
-    """The commit ts (TSO) between which its rows lie; 0 and ``None`` where the cut's window is the bound."""
+    """The commit ts (TSO) between which the rows lie; 0 and ``None`` if the cut's window is the bound."""
     recasts: Mapping[int, Recast] = field(default_factory=dict)
-    """By version, for those whose rows have another shape than the one in force. A plan makes them when they are asked for."""
+    """By version, for versions whose rows have a shape other than the one in force. A plan creates them on demand."""
 
     @property
     def lo(self) -> int:
-        """The commit ts (TSO) up to which no row is in it, but for rows at the schema change itself."""
+        """The commit ts (TSO) up to which the segment has no rows, except rows at the schema change itself."""
         return max(self.window.lo, self.begins)
 
     def reading(self, versions: Iterable[int]) -> Segment:
-        """It for tasks that read splits of these versions, with what is to be done with their rows and no others."""
+        """The segment for tasks that read splits of these versions: with the recasts of these versions only."""
         made = {version: self.recasts.get(version) for version in sorted(versions)}
         return replace(self, recasts={version: recast for version, recast in made.items() if recast is not None})
 
     def window_of(self, version: int) -> Window:
-        """The rows of a version that belong to it."""
+        """The window of the version's rows that belong to the segment."""
         window = self.window
         if self.begins:
             window = replace(window, lo=max(window.lo, self.begins - (version >= self.begins)))
@@ -129,10 +129,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class HeldSplit:
-    """A split that a stopped table has to read yet, as the source's position tells it.
+    """A split that a stopped table still has to read, according to the source's position.
 
-    ``day`` is the date that the source files it under, and ``removed_after`` the one after which the source removes it (ISO dates,
-    ``""`` when there is none).
+    ``day`` is the date of the folder in which the source keeps it. ``removed_after`` is the date after which the source removes it.
+    Both are ISO dates, ``""`` if there is none.
     """
 
     key: str

@@ -1,6 +1,6 @@
-"""What is known of a stream: records of several tables mixed in partitions, which have to be read to be known.
+"""What is known of a stream, in which records of several tables are mixed in partitions. Only reading shows what they are.
 
-A record has a *place*: its partition and its offset there, a number that grows from record to record.
+A record has a *place*: its partition and its offset there, a number that increases from record to record.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from headrace.model.table import TableId, TableSchema
 
 @dataclass(frozen=True)
 class PartitionEnds:
-    """Which records a partition has now: offsets from ``first`` up to, and without, ``end``."""
+    """The records that a partition has now: offsets from ``first`` up to ``end``, exclusive."""
 
     partition: str
     first: int
-    """Older ones are gone: the stream keeps records for a while only."""
+    """Older records are gone, because the stream keeps records only for a limited time."""
     end: int
     bytes_per_record: float
-    """About how many bytes a record has, for bounding what is read at a time."""
+    """The approximate bytes per record, for limiting how much is read at a time."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Records of one partition, from ``start`` up to, and without, ``end``: what one stage task reads."""
+    """The records that one stage task reads: of one partition, from ``start`` up to ``end``, exclusive."""
 
     partition: str
     start: int
     end: int
     size: int
-    """About how many bytes it has."""
+    """The approximate size in bytes."""
 
 
 @dataclass(frozen=True)
 class StreamStatement:
-    """A schema change as a record tells it."""
+    """A schema change as a record of the stream contains it."""
 
     commit_ts: int
     """TSO."""
@@ -46,32 +46,32 @@ class StreamStatement:
     """The current database for names without one."""
     statement: str
     table_id: TableId
-    """The table that it makes or changes; of a change of a database the database."""
+    """The table that is created or changed; for a change of a database, the database."""
     schema: TableSchema | None
-    """The table's shape afterwards, where the record tells it."""
+    """The table's shape afterwards, if the record contains it."""
     partition: str
     offset: int
     before: int | None = None
-    """The offset of the partition's record before it; ``None`` for the first that was read. Offsets may be missing in between."""
+    """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 
     @property
     def place(self) -> PlaceInStream:
-        """The record's."""
+        """The place of the record."""
         return PlaceInStream(self.partition, self.offset)
 
 
 @dataclass(frozen=True)
 class Between:
-    """What the watermarks between two pieces of a table tell: one that falls, that what writes the stream has begun again there."""
+    """The watermarks between two pieces of a table. A falling watermark shows that the writer of the stream restarted there."""
 
     fell: bool = False
-    """One was below the one before it in the range."""
+    """Whether a watermark was below the previous one in the range."""
     first: bool = False
-    """The range's first one is among them: whether it fell, the range before it tells."""
+    """Whether the range's first watermark is among them. Only the previous range shows whether that one fell."""
     is_known: bool = False
-    """One was not above the greatest one before it in the range: what writes the stream may have begun again, from there."""
+    """Whether a watermark was not above the greatest one before it in the range. The writer may have restarted there."""
     least: int | None = None
-    """The least one (TSO); ``None``: there is none."""
+    """The least watermark (TSO); ``None`` if there is none."""
 
     def __or__(self, other: Between) -> Between:
         least = min((ts for ts in (self.least, other.least) if ts is not None), default=None)
@@ -80,9 +80,9 @@ class Between:
 
 @dataclass(frozen=True)
 class StagedPiece:
-    """Records of one table from one range, in the order of their offsets, in the work place.
+    """Records of one table from one range in the work place, in the order of their offsets.
 
-    It may hold rows on both sides of a schema change: each row counts by its commit ts.
+    A piece may hold rows on both sides of a schema change: the commit ts of each row decides.
     """
 
     table_id: TableId
@@ -92,19 +92,19 @@ class StagedPiece:
     """The offsets of its first and last record."""
     records: int
     size: int
-    """Bytes of its records."""
+    """The size of the records in bytes."""
     min_ts: int
     max_ts: int
-    """The least and the greatest commit ts (TSO). Within a piece they do not go down: there another one begins."""
+    """The least and the greatest commit ts (TSO). Within a piece commit ts do not decrease; a lower one begins a new piece."""
     between: Between
-    """What lies between the table's piece before, or the beginning of the range, and it."""
+    """The watermarks between the table's previous piece, or the start of the range, and this piece."""
     promised: int
     """The greatest watermark (TSO) of the range before its first record; 0 where there is none."""
     key: str
-    """The object in the work place that it lies in, with others."""
+    """The object in the work place that contains the piece, with other pieces."""
     start: int
     length: int
-    """The bytes of the object that are the piece: an Arrow IPC stream of ``headrace.sources.stream.records.PIECE``."""
+    """The byte range of the piece in the object. It is an Arrow IPC stream of ``headrace.sources.stream.records.PIECE``."""
 
 
 @dataclass(frozen=True)
@@ -117,28 +117,29 @@ class Mark:
 
 @dataclass(frozen=True)
 class StageReport:
-    """What was found in a range: staged pieces of each table, and what concerns all of them."""
+    """What was found in a range: the staged pieces of each table, and what concerns all tables."""
 
     range: Range
     pieces: tuple[StagedPiece, ...] = ()
     statements: tuple[StreamStatement, ...] = ()
     promised_before: tuple[tuple[int, int | None], ...] = ()
-    """The offset of each record of which nobody knows the table, and the greatest promise (TSO) of the range before it."""
+    """The offset of each record whose table is unknown, and the greatest watermark (TSO) of the range before it."""
     first_watermark: int | None = None
     last_watermark: int | None = None
     greatest_watermark: int | None = None
-    """The first, the last and the greatest one of the range (TSO). It promises that everything up to there is before it."""
+    """The first, the last and the greatest watermark (TSO) of the range. A watermark promises that all changes up to it come before
+    it."""
     behind: Mapping[TableId, Between] = field(default_factory=dict)
-    """What lies behind the last piece of each table that has one."""
+    """For each table with a piece, the watermarks after its last piece."""
     all_of_it: Between = field(default_factory=Between)
-    """What the range holds, for the other tables."""
+    """For the other tables, the watermarks of the whole range."""
     marks: tuple[Mark, ...] = ()
-    """For finding an offset by a commit ts; of the records of this range alone. The last is at its end."""
+    """For finding an offset by a commit ts. They cover only the records of this range; the last mark is at its end."""
     problems: tuple[Problem, ...] = ()
     """Schema changes that cannot be read, with their place."""
     unknown: tuple[Problem, ...] = ()
-    """Records of which nobody can tell what they are, with their place."""
+    """Records that cannot be interpreted, with their place."""
     ahead: tuple[tuple[int, int], ...] = ()
-    """The first watermark of the future, its offset and TSO: such promise nothing."""
+    """The offset and the TSO of the first watermark that lies in the future. Such watermarks count as no promise."""
     last_record: int | None = None
-    """The offset of its last record; ``None`` where it has none."""
+    """The offset of the range's last record; ``None`` if it has none."""

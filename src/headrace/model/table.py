@@ -13,10 +13,9 @@ from headrace.model.types import ColumnType
 
 
 def folded_name(name: str) -> str:
-    """The name of a database, table, column or index in the form that TiDB compares: each character in lower case, without regard
-    to others.
+    """The name of a database, table, column or index in the form that TiDB compares: each character in lower case by itself.
 
-    ``str.casefold`` would hold ``straße`` and ``strasse`` for one name.
+    ``str.casefold`` would make ``straße`` and ``strasse`` the same name.
     """
     return name.lower() if name.isascii() else "".join(character.lower()[0] for character in name)
 
@@ -28,16 +27,16 @@ _KEY = re.compile(r"`(?P<length>[0-9]{1,2})`(?P<names>.*)", re.DOTALL)
 def is_possible_name(name: str) -> bool:
     """Whether a database or table can have this name. TiDB refuses all others, as MySQL and MariaDB do.
 
-    Ledgers rely on it: their columns hold 64 characters, and compare ``t`` and ``t `` as equal on MySQL and MariaDB. So a source
-    lets no other name become that of a table.
+    Ledgers rely on this: their columns hold 64 characters, and MySQL and MariaDB compare ``t`` and ``t `` as equal. So a source
+    accepts no other name for a table.
     """
     return len(name) <= _LONGEST_NAME and not name.endswith(" ") and is_possible_text(name)
 
 
 def is_possible_text(name: str) -> bool:
-    """Whether anything can have this name as far as its characters go: a column, an index or a partition, too.
+    """Whether the characters of a name are allowed, for a column, an index or a partition too.
 
-    No server takes an empty name or U+0000 in one, between backquotes or not ("Schema Object Names" of MySQL's manual).
+    No server accepts an empty name, or U+0000 in a name, even between backquotes (MySQL manual, "Schema Object Names").
     """
     return bool(name) and "\0" not in name
 
@@ -55,12 +54,12 @@ class TableId:
 
     @property
     def folded(self) -> TableId:
-        """What two names have in common that TiDB takes for one: it compares names without case."""
+        """The folded name. It is equal for names that TiDB treats as the same, because TiDB compares names without case."""
         return TableId(folded_name(self.database), folded_name(self.table))
 
     @property
     def is_possible(self) -> bool:
-        """Whether a database and a table can have its names, as far as it has any (``is_possible_name``)."""
+        """Whether its non-empty names are possible names (``is_possible_name``)."""
         return all(is_possible_name(name) for name in (self.database, self.table) if name)
 
     def lies_in(self, database: str) -> bool:
@@ -69,17 +68,17 @@ class TableId:
 
     @property
     def key(self) -> str:
-        """The name as a key that no other table and no database has, while ``str`` gives one for ``a``.``b.c`` and ``a.b``.``c``.
+        """The name as a unique key. ``str`` is not unique: it is the same for ``a``.``b.c`` and ``a.b``.``c``.
 
-        It is ``str`` unless a name holds a dot or a backquote: then the length of the database's name stands before it. Names in
-        backquotes would be up to twice as long, and ledgers hold 191 characters of what begins with a key.
+        The key is ``str`` unless a name contains a dot or a backquote. Then the length of the database's name, in backquotes, comes
+        before it. Quoted names would be up to twice as long, and columns of ledgers that begin with a key hold 191 characters.
         """
         names = self.database + self.table
         return f"`{len(self.database)}`{self}" if "." in names or "`" in names else str(self)
 
     @classmethod
     def of_key(cls, key: str) -> TableId:
-        """The table or database of a :attr:`key`. One that was written as ``str`` is split at its first dot."""
+        """The table or database of a :attr:`key`. A key that was written with ``str`` is split at its first dot."""
         found = _KEY.fullmatch(key)
         if found is None:
             return cls(*key.split(".", 1))
@@ -88,11 +87,11 @@ class TableId:
 
     @property
     def quoted(self) -> str:
-        """The name for people where it could be another one's without quotes: each part in backquotes."""
+        """The name with each part in backquotes, for messages in which the plain name would be ambiguous."""
         return ".".join(f"`{name.replace('`', '``')}`" for name in (self.database, self.table) if name)
 
     def is_named(self, name: str) -> bool:
-        """Whether a person means it by a name, with each part in backquotes or none."""
+        """Whether ``name`` is the table's name as a person writes it: without backquotes, or with each part in backquotes."""
         return name in (str(self), self.quoted)
 
     def __str__(self) -> str:
@@ -100,11 +99,11 @@ class TableId:
 
 
 NOBODYS = TableId("")
-"""Stands for the table of a record of which nobody can tell that."""
+"""Stands for the unknown table of a record."""
 
 
 class Generated(StrEnum):
-    """How a generated column is kept. Neither kind is ever written to."""
+    """How a generated column is stored. Neither kind is ever written to."""
 
     VIRTUAL = "VIRTUAL"
     STORED = "STORED"
@@ -114,9 +113,7 @@ class Generated(StrEnum):
 class Column:
     """A column of a table.
 
-    ``default`` is the text of the default value as TiDB stores it, ``None`` for no default or NULL. ``column_id`` is TiDB's
-    id, which survives renames; it is there only with ``output-column-id``. ``generated`` and the generating ``expression``, as
-    the source wrote it, are known only from DDL text. ``hidden`` marks the columns behind expression indexes.
+    ``generated`` and ``expression`` are known only from DDL text.
     """
 
     name: str
@@ -124,17 +121,21 @@ class Column:
     nullable: bool = True
     primary_key: bool = False
     default: str | None = None
+    """The text of the default value as TiDB stores it; ``None`` for no default and for NULL."""
     column_id: str | None = None
+    """TiDB's id of the column, which renames do not change. Present only with ``output-column-id``."""
     generated: Generated | None = None
     hidden: bool = False
+    """Whether this is the hidden column of an expression index."""
     expression: str = ""
+    """The generating expression as the source wrote it."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index, as DDL text tells it; ``unique`` says that no two rows agree in its columns.
+    """An index, as DDL text defines it. ``unique`` means that no two rows have the same values in its columns.
 
-    A unique key over prefixes or expressions is not ``unique``; an expression among ``columns`` is an empty name.
+    A unique key over prefixes or expressions is not ``unique``. In ``columns`` an empty name stands for an expression.
     """
 
     name: str
@@ -146,9 +147,8 @@ class Index:
 class TableSchema:
     """The shape of a table at one version: columns in order, and the handle key (primary key, else a declared unique key).
 
-    An empty ``handle_key`` means a table without a usable key. ``indexes`` are those that DDL text has told of, in order,
-    the primary key not among them.
-    Equality compares the shape, so it does not depend on the version.
+    An empty ``handle_key`` means that the table has no usable key. ``indexes`` are the indexes known from DDL text, in order,
+    without the primary key. Equality compares the shape, so it does not depend on the version.
     """
 
     table_id: TableId
@@ -158,9 +158,9 @@ class TableSchema:
 
     @cached_property
     def told(self) -> str:
-        """What the source itself tells of the columns, as text of one form for good: identities in ledgers are made of it.
+        """The columns as the source itself describes them, as JSON text. Its form must never change: identities depend on it.
 
-        What statements of before tell besides is not in it, since they may be gone.
+        It leaves out what is known only from earlier statements, because these may be gone.
         """
         return json.dumps([_told(column) for column in self.columns])
 
@@ -181,17 +181,17 @@ class TableSchema:
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where each column stands, from 0, by its folded name."""
+        """The position of each column, from 0, by its folded name."""
         return {folded_name(column.name): number for number, column in enumerate(self.columns)}
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
-        """The columns that rows carry: all but virtual generated and hidden ones."""
+        """The columns that rows carry: all except virtual generated and hidden ones."""
         return tuple(c for c in self.columns if c.generated is not Generated.VIRTUAL and not c.hidden)
 
     @property
     def written_columns(self) -> tuple[Column, ...]:
-        """The columns a sink writes to: all that rows carry, without the stored generated ones."""
+        """The columns that a sink writes to: the columns that rows carry, without stored generated ones."""
         return tuple(c for c in self.row_columns if c.generated is None)
 
 
@@ -203,18 +203,17 @@ def _told(column: Column) -> list[object]:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """What is known of a source's table, for the question whether a target's table fits it.
-
-    ``keys_told``: its unique keys over whole columns are all known, and not only those that some statement told of. ``collations``
-    are those of its columns that the source named, by the column's folded name. ``carried`` are the columns that its rows bring.
-    """
+    """What is known of a source's table, for checking whether a target's table matches it."""
 
     schema: TableSchema
     keys_told: bool = False
+    """Whether all unique keys over whole columns are known, and not only those of some statements."""
     collations: Mapping[str, str] = field(default_factory=dict)
+    """The collations that the source named for columns, by the column's folded name."""
     carried: tuple[Column, ...] = ()
+    """The columns that the table's rows carry."""
 
     def is_unique(self, columns: frozenset[str]) -> bool:
-        """Whether no two rows of the source agree in these columns (folded names), as far as is known."""
+        """Whether it is known that no two rows of the source have the same values in these columns (folded names)."""
         keys = (self.schema.handle_key, *(key.columns for key in self.schema.unique_keys))
         return any(key and {folded_name(name) for name in key} <= columns for key in keys)

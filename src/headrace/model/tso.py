@@ -15,8 +15,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CLOCK_TOLERANCE = 10 * 60
 """How far (seconds) the source's clock may be ahead of this machine's, unless a user says more.
 
-No commit ts or checkpoint is ahead of the clock of TiDB, so only a difference between clocks lets one seem so. Both are times since
-1970, which no zone changes. Clocks that are kept by NTP differ by less than a second, others drift by seconds a day.
+No commit ts or checkpoint is ahead of TiDB's clock, so it can seem to be ahead only if clocks differ. Time zones play no part,
+because both clocks count from 1970 in UTC. Clocks synchronised by NTP differ by less than a second; others drift by seconds a day.
 """
 
 
@@ -43,24 +43,23 @@ def tso_from_datetime(when: datetime) -> int:
 
 
 def latest_tso(now: float, tolerance: int = CLOCK_TOLERANCE) -> int:
-    """The greatest TSO that anything can have by now; ``now`` is this machine's clock (Unix time in seconds), and clocks differ,
-    by ``tolerance`` seconds at most.
+    """The greatest TSO that is plausible now. ``now`` is this machine's clock (Unix time in seconds).
 
-    Progress never goes beyond it: it does not go back, so nothing would be applied until that time has come, and what is written
-    until then would count as applied.
+    The source's clock may be ahead by at most ``tolerance`` seconds. Progress never goes beyond this TSO, because it cannot go back:
+    nothing would be applied until that time, and changes written until then would count as applied.
     """
     return tso_from_ms(int((now + tolerance) * 1000))
 
 
 def format_tso(tso: int) -> str:
-    """``2024-06-05 09:30:23.694 UTC`` for people; a value that is no plausible TSO is printed as the number it is."""
+    """``2024-06-05 09:30:23.694 UTC`` for people. A value that is not a plausible TSO is returned as a number."""
     if tso < 1 << 40 or tso_to_ms(tso) > 32_503_680_000_000:
         return str(tso)
     return tso_to_datetime(tso).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
 def tso_and_time(tso: int) -> str:
-    """A TSO as a number, with its time where it is a plausible one."""
+    """A TSO as a number, with its time if it is plausible."""
     shown = format_tso(tso)
     return shown if shown == str(tso) else f"{tso}, {shown}"
 

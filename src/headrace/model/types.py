@@ -55,17 +55,17 @@ class TypeKind(StrEnum):
 
 
 class UnmappedTypeError(LookupError):
-    """A type map says nothing of a type: a mistake in Headrace, and nothing that a guess should hide."""
+    """A type map has no entry for a type. This is a bug of Headrace, which a guess must not hide."""
 
 
 class TypeMap(Mapping[TypeKind, _T]):
-    """A table by type. It never guesses: what it says nothing of raises UnmappedTypeError.
+    """A mapping from column types. It never guesses: a type without an entry raises UnmappedTypeError.
 
-    ``tests/test_type_maps.py`` asks every one that a module holds for every type.
+    ``tests/test_type_maps.py`` checks that every type map of every module has an entry for every type.
     """
 
     def __init__(self, what: str, *parts: Mapping[TypeKind, _T]) -> None:
-        """``what`` it says of a type, for the message. Of a type in several parts the last one counts."""
+        """``what`` describes the values, for the error message. If several parts have a type, the last one counts."""
         self._what = what
         self._entries = {kind: value for part in parts for kind, value in part.items()}
 
@@ -114,16 +114,16 @@ CHARACTER_KINDS = frozenset(
 
 
 LONGEST_TEXT = 65_535
-"""Characters of the longest text that a table's definition may hold for rows: a default value, or a member of an ENUM or SET.
+"""The most characters of a text for rows in a table's definition: a default value, or a member of an ENUM or SET.
 
-TiDB takes defaults for columns of 65,535 bytes at most, and members of 255 characters, or of any length where
-``enable-enum-length-limit`` is off and before v5.0.
+TiDB accepts defaults for columns of at most 65,535 bytes, and members of at most 255 characters. Members may have any length if
+``enable-enum-length-limit`` is off, and before v5.0.
 """
 _MOST_MEMBERS = {TypeKind.ENUM: 65_535, TypeKind.SET: 64}
 
 
 def unfit_members(kind: TypeKind, members: Sequence[str]) -> str:
-    """What is wrong with the members of an ENUM or SET, as the rest of a sentence about the column; empty for possible ones."""
+    """What is wrong with the members of an ENUM or SET, as the rest of a sentence about the column; empty if they are valid."""
     most = _MOST_MEMBERS.get(kind, max(_MOST_MEMBERS.values()))
     if len(members) > most:
         return f"has {len(members)} members, and TiDB has {most} at most"
@@ -133,18 +133,17 @@ def unfit_members(kind: TypeKind, members: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A column's type.
-
-    ``length`` is the display width of integers, the precision of DECIMAL, FLOAT and DOUBLE, the character or byte length of
-    strings, the bit count of BIT. ``scale`` is the digits after the point, or of the fraction of a second. ``elements``
-    are the members of ENUM and SET in definition order; empty when unknown (older TiCDC does not write them).
-    """
+    """A column's type."""
 
     kind: TypeKind
     unsigned: bool = False
     length: int | None = None
+    """The display width of integers, the precision of DECIMAL, FLOAT and DOUBLE, the character or byte length of strings, or the
+    number of bits of BIT."""
     scale: int | None = None
+    """The number of digits after the decimal point, or of the fraction of a second."""
     elements: tuple[str, ...] = ()
+    """The members of ENUM and SET in the order of their definition; empty if unknown (older TiCDC does not write them)."""
 
     def __str__(self) -> str:
         return f"{self.kind} UNSIGNED" if self.unsigned else str(self.kind)
@@ -159,7 +158,7 @@ ARROW_TYPES = TypeMap(
     each({TypeKind.DATE, TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP}, pa.string()),
     {TypeKind.BIT: pa.uint64(), TypeKind.FLOAT: pa.float32(), TypeKind.DOUBLE: pa.float64()},
 )
-"""Of signed types; :func:`arrow_type` gives an unsigned BIGINT room for its largest values."""
+"""For signed types. :func:`arrow_type` has a wider type for unsigned BIGINT, for its largest values."""
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Sources and sinks are named by URI: parsing, environment variables, secrets kept out of sight, unknown names explained."""
+"""The URIs of sources and sinks: parses them, expands environment variables, hides secrets, and suggests names for unknown ones."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[
 SECRET_PARAMETERS = frozenset(
     {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
 )
-"""Parameters of URIs whose values appear in no message."""
+"""Parameters of URIs whose values must not appear in any message."""
 
 
 _TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
 
 
 ConnectorOptions = Mapping[str, str | bool]
-"""What is said of a connector beside its URI, under the names that a definition file has. What was not said is not there."""
+"""The options of a connector besides its URI, by their names in a definition file. Options that were not set are absent."""
 
 NO_OPTIONS: ConnectorOptions = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Uri:
-    """A parsed URI. ``path`` keeps its leading slash; ``params`` are decoded; the password never shows in ``repr``."""
+    """A parsed URI. ``path`` keeps its leading slash, ``params`` are decoded, and ``repr`` never shows the password."""
 
     scheme: str
     host: str = ""
@@ -49,15 +49,15 @@ class Uri:
         return f"{self.scheme}://{place}{self.path}"
 
     def secrets(self) -> list[str]:
-        """The values that must appear in no message."""
+        """The values that must not appear in any message."""
         values = [self.password, *(value for key, value in self.params.items() if key in SECRET_PARAMETERS)]
         return [value for value in values if value]
 
 
 def expand_environment(text: str) -> str:
-    """Replaces ``${NAME}`` by the environment variable, ``${file:PATH}`` by what the file holds, without the newline at its end.
+    """Replaces ``${NAME}`` by the environment variable, and ``${file:PATH}`` by the file's content without the newline at its end.
 
-    Raises DefinitionError for a variable that is not set, and a file that cannot be read.
+    Raises DefinitionError for a variable that is not set, and for a file that cannot be read.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -84,7 +84,7 @@ def _file_content(path: str) -> str:
 
 
 def escape_variables(text: str) -> str:
-    """The text with ``${…}`` escaped as in a URI, so that a path in there is not taken for a part of the URI."""
+    """The text with ``${…}`` escaped as in a URI, so that a path inside it is not parsed as a part of the URI."""
     return _VARIABLE.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), text)
 
 
@@ -92,14 +92,14 @@ def parse_uri(text: str) -> Uri:
     """Parses a URI. ``${…}`` is expanded inside each part, so a password may hold any character. Raises DefinitionError."""
     escaped = escape_variables(text)
     if "#" in escaped:
-        # What stands behind it would be dropped: a parameter that protects, or the rest of a file's name.
+        # The text after it would be dropped silently: a parameter that protects, or the rest of a file's name.
         raise DefinitionError(
             f"{without_secrets(text)!r} holds a #, which begins a fragment, and Headrace's URIs have none.", "Write it as %23."
         )
     try:
         split = urlsplit(escaped)
     except ValueError:
-        # Brackets that hold no IPv6 address.
+        # The brackets do not contain an IPv6 address.
         raise DefinitionError(f"{without_secrets(text)!r} is not a URI: the part in [] is not an address.") from None
     if not split.scheme or "://" not in text:
         raise DefinitionError(
@@ -122,7 +122,7 @@ def parse_uri(text: str) -> Uri:
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """Raises DefinitionError where one is there twice with two values: which of them counts would be a guess."""
+    """Parses the query. Raises DefinitionError if a parameter is there twice with two values: choosing one would be a guess."""
     params: dict[str, str] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         key, value = name.lower(), expand_environment(text)
@@ -132,13 +132,13 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def without_secrets(text: str) -> str:
-    """What may be shown of a text that should have been a URI: neither what stands before an ``@`` nor the parameters."""
+    """The part of an invalid URI that may be printed: without the text before an ``@``, and without the parameters."""
     place = text.partition("?")[0]
     return f"…@{place.rpartition('@')[2]}" if "@" in place else place
 
 
 def near_match(name: str, known: Collection[str]) -> str:
-    """``Did you mean …?`` when a known name is close, else the list of them."""
+    """``Did you mean …?`` if a known name is close, else the list of known names."""
     words = sorted(map(str, known))
     close = difflib.get_close_matches(name, words, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(words)}."
@@ -153,7 +153,7 @@ def flag_of(options: ConnectorOptions, name: str) -> bool:
 
 
 def text_of(options: ConnectorOptions, name: str) -> str | None:
-    """The text of a connector's option, ``None`` where it is not there. Raises DefinitionError for anything but a text."""
+    """The text of a connector's option, ``None`` if it is not set. Raises DefinitionError for anything but a text."""
     value = options.get(name)
     if value is not None and not isinstance(value, str):
         raise DefinitionError(f"The option {name!r} is a text, not {value!r}.")
