@@ -45,8 +45,8 @@ def tso_from_datetime(when: datetime) -> int:
 def latest_tso(now: float, tolerance: int = CLOCK_TOLERANCE) -> int:
     """The greatest TSO that is plausible now. ``now`` is this machine's clock (Unix time in seconds).
 
-    The source's clock may be ahead by at most ``tolerance`` seconds. Progress never goes beyond this TSO, because it cannot go back:
-    nothing would be applied until that time, and changes written until then would count as applied.
+    The source's clock may be ahead by at most ``tolerance`` seconds. Progress never goes beyond this TSO, because it cannot go
+    back: nothing would be applied until that time, and changes written until then would count as applied.
     """
     return tso_from_ms(int((now + tolerance) * 1000))
 
