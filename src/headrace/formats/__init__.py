@@ -1,1 +1,1 @@
-"""Bytes to record batches of changes, one module a wire format. No Spark, no network."""
+"""Decoders from bytes to record batches of changes, one module per wire format. No Spark, no network."""

@@ -1,9 +1,9 @@
-"""What every file format shares: how a decoder reports bad bytes.
+"""What all file formats share: how a decoder reports bad bytes.
 
 A decoder is a function ``(data, schema, options) -> Iterator[pa.RecordBatch]``. Its batches have the layout of
-``headrace.model.block`` with ``seq`` = the record's number in the file, from 0, and hold *all* rows: the window is the
-source's business. Records decoded before a bad one are yielded first. Given :class:`Rejects`, a decoder leaves bad records out
-where it knows for certain where they end, and goes on behind them.
+``headrace.model.block``, with ``seq`` = the record's number in the file, from 0. They contain *all* rows: the source applies the
+window. Records before a bad one are yielded first. With :class:`Rejects`, a decoder leaves out a bad record if it is certain where
+the record ends, and continues after it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from headrace.model.letters import RejectedRecord
 from headrace.model.tso import MAX_TSO
 
 MOST_RECORD_BYTES = 1 << 30
-"""A record that is longer is a damaged one: TiDB's rows are far smaller, and Arrow's arrays hold 2 GiB at most."""
+"""A longer record is damaged: TiDB's rows are far smaller, and Arrow's arrays hold at most 2 GiB."""
 
 
 MEMBER_TIMES = 41
-"""How many times as many bytes as its message have the members of a row may have that it names by their places.
+"""The limit for members of ENUM and SET that a row names by their places: their bytes, as a multiple of the message's bytes.
 
-A place is a digit, and a member may be long, so a file of a few KiB could become GiB of rows. A column takes 25 bytes of a
-message at least (its value, ``sqlType`` and ``mysqlType``), and a member has up to 255 characters of four bytes, unless TiDB is
-told otherwise: rows with such a member in each ENUM stay below. An update gives two rows, and its old one may take no byte of
-the message, because a column that did not change may be left out there.
+A place is a digit and a member may be long, so a file of a few KiB could become GiB of rows. In a message a column takes at least
+25 bytes (its value, ``sqlType`` and ``mysqlType``). A member has at most 255 characters of four bytes, unless TiDB is configured
+otherwise. So rows with such a member in each ENUM stay below the limit. An update gives two rows, and its old row may take no byte
+of the message, because it may leave out a column that did not change.
 """
 _LONGEST_TSO = 20
 
 
 def told_tso(raw: bytes) -> int | None:
-    """The commit ts that a field says, ``None`` where it can be none. Python takes long over thousands of digits, or refuses."""
+    """The commit ts in a field, ``None`` if it is not a possible one.
+
+    The length is checked first, because Python needs long to convert thousands of digits, or refuses.
+    """
     number = int(raw) if raw.isdigit() and len(raw) <= _LONGEST_TSO else -1
     return number if 0 <= number <= MAX_TSO else None
 
@@ -49,9 +52,10 @@ class DecodeError(Exception):
 
 
 class TruncatedRecordError(DecodeError):
-    """The last record ends in the middle, with no terminator. ``commit_ts`` is there when that much can be read.
+    """The last record is cut off, without a terminator.
 
-    So is ``begun``: the record's kind, commit ts and columns of the handle key as one row of a block.
+    ``commit_ts`` is set if it can be read. So is ``begun``: the record's kind, commit ts and handle-key columns as one row of a
+    block.
     """
 
     def __init__(self, message: str, *, line: int | None = None, commit_ts: int | None = None) -> None:
@@ -61,14 +65,14 @@ class TruncatedRecordError(DecodeError):
 
 
 class SchemaMismatchError(DecodeError):
-    """The rows do not have the columns that the schema file lists, and nothing says which are missing."""
+    """The rows do not have the columns that the schema file lists, and it is unknown which are missing."""
 
 
 class OverlongRecordError(DecodeError):
     """A record is longer than :data:`MOST_RECORD_BYTES`. It is never left out, because it may hold many good ones."""
 
     def __init__(self, length: int, what: str, line: int | None = None) -> None:
-        """``what`` is what the format calls a record."""
+        """``what`` is the format's word for a record."""
         super().__init__(
             f"The {what} has {length} bytes, and no row of TiDB is that large: the mark at its end is missing or damaged.",
             line=line,
@@ -88,7 +92,7 @@ class MembersNotKnownError(SchemaMismatchError):
 
 
 class OverlongMembersError(SchemaMismatchError):
-    """Rows name members of an ENUM or SET by their places, and would be very much larger than the file is."""
+    """Rows name members of an ENUM or SET by their places, and would become much larger than the file."""
 
     def __init__(self, kind: str, column: str) -> None:
         super().__init__(
@@ -100,14 +104,14 @@ class OverlongMembersError(SchemaMismatchError):
 
 
 class Rejects:
-    """The bad records that a decoder leaves out: at most ``most``, the next one is raised. With 0 it is the first one."""
+    """The bad records that a decoder leaves out: at most ``most``. The next one is raised; with 0 that is the first one."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
         self.records: list[RejectedRecord] = []
 
     def take(self, error: DecodeError, number: int, offset: int, raw: bytes, commit_ts: int | None) -> None:
-        """Leaves a record out, whose ``error`` names what is wrong with it; raises that when there are too many."""
+        """Leaves a record out. ``error`` says what is wrong with it, and is raised if there are too many bad records."""
         if len(self.records) >= self.most:
             if self.most:
                 error.hint = f"{error.hint} It is one bad record more than the {self.most} that may be left out.".lstrip()
@@ -116,5 +120,5 @@ class Rejects:
 
     @property
     def left(self) -> int:
-        """How many more may be left out."""
+        """How many more records may be left out."""
         return self.most - len(self.records)

@@ -1,8 +1,8 @@
-"""TiCDC's canal-JSON files to record batches of changes.
+"""Decodes TiCDC's canal-JSON files to record batches of changes.
 
-Format: TiCDC documentation, "TiCDC Canal-JSON Protocol". A file is messages, each followed by the terminator; a message is one
-row change. Arrow's JSON reader does the work in blocks of whole lines; a block that it refuses, and a terminator that is no line
-end, are read message by message (``canal_messages``).
+Format: TiCDC documentation, "TiCDC Canal-JSON Protocol". A file is a sequence of messages, each followed by the terminator; a
+message is one row change. Arrow's JSON reader reads blocks of whole lines. A block that it refuses, and a file whose terminator is
+not a line end, are read message by message (``canal_messages``).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _FIRST_OBJECT = re.compile(rb"[ \t\r\n]*\{")
 
 @dataclass(frozen=True)
 class CanalJsonOptions:
-    """What no bucket tells about canal-JSON files; the defaults are TiCDC's. Raises ValueError for an unknown time zone.
+    """Settings of canal-JSON files that the files do not record. The defaults are TiCDC's.
 
-    ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. Whether an old row holds all columns or the changed ones
-    (``only-output-updated-columns``, ``content-compatible``) each message shows by itself.
+    ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. There is no setting for whether an old row has all columns or only
+    the changed ones (``only-output-updated-columns``, ``content-compatible``), because each message shows it. Raises ValueError for
+    an unknown time zone.
     """
 
     terminator: str = "\r\n"
@@ -67,14 +68,16 @@ def decode_canal_json(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file as batches in the layout of ``model.block``, of about 4 MiB of text each.
 
-    An UPDATE gives UPDATE_BEFORE and UPDATE_AFTER; with ``old_images`` false the first only where the handle key moved, or where
-    there is no handle key. ``seq`` is twice the message's number in the file, plus one for the row that is not an old image. The
-    row columns are those the messages carry, in the order of ``schema``. In a file without the TiDB extension ``commit_ts`` is the
-    smallest that the message's millisecond allows (see :func:`has_commit_ts`); in one with it a message without a commit ts, or
-    with one that is not of the millisecond ``es``, is a bad one. After the rows before it, the first bad
-    message is raised: DecodeError with line, column and value; TruncatedRecordError when the last one is cut off. ``rejects``
-    takes messages that are bad by themselves; where messages are no lines, not those that are no JSON, because nothing tells where
-    they end.
+    Rows: an UPDATE gives UPDATE_BEFORE and UPDATE_AFTER. With ``old_images`` false it gives UPDATE_BEFORE only if the handle key
+    moved, or if there is no handle key. ``seq`` is twice the message's number in the file, plus one for a row that is not an old
+    image. The row columns are those that the messages carry, in the order of ``schema``.
+
+    Commit ts: in a file without the TiDB extension, ``commit_ts`` is the smallest that the message's millisecond allows (see
+    :func:`has_commit_ts`). In a file with it, a message is bad if it has no commit ts, or one outside the millisecond ``es``.
+
+    Errors: the first bad message is raised after the rows before it, as DecodeError with line, column and value, or as
+    TruncatedRecordError if the last message is cut off. ``rejects`` takes messages that are bad by themselves. If messages are not
+    lines, it does not take messages that are not JSON, because it is unknown where they end.
     """
     view = memoryview(data)
     rejects = rejects or Rejects()
@@ -104,7 +107,7 @@ def decode_canal_json(
 
 
 def has_commit_ts(data: pa.Buffer | bytes) -> bool:
-    """Whether messages have the TiDB extension, and with it an exact commit ts. True for a file without messages."""
+    """Whether messages have the TiDB extension, which contains an exact commit ts. True for a file without messages."""
     view = memoryview(data)
     try:
         return has_extension(view) or first_message(view) is None
@@ -113,12 +116,12 @@ def has_commit_ts(data: pa.Buffer | bytes) -> bool:
 
 
 def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -> tuple[pa.RecordBatch | None, int]:
-    """The rows of a block and its number of messages; no rows when it must be read message by message."""
+    """The rows of a block and its number of messages; ``None`` as rows if the block must be read message by message."""
     if _FIRST_OBJECT.match(block) is None or len(block) > base.MOST_RECORD_BYTES or has_other_columns(block, mark, reader):
-        # A bare null at the beginning ends Arrow's reader, and the process with it.
+        # A bare null at the beginning crashes Arrow's reader and the process.
         return None, 0
     try:
-        # Arrow's reader lets bytes through that are not UTF-8; as one string of an array they are checked fast.
+        # Arrow's reader accepts bytes that are not UTF-8. Checking them as one string of an array is fast.
         offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
         pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
         table = pyarrow.json.read_json(
@@ -133,7 +136,7 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
 
 
 def _block(view: memoryview, position: int, mark: bytes) -> bytes:
-    """The next bytes up to a line end, about ``_BLOCK_BYTES``; up to the end of the data where there is none."""
+    """The next bytes up to a line end, about ``_BLOCK_BYTES``; up to the end of the data if there is no line end."""
     stop = position + _BLOCK_BYTES
     while True:
         block = bytes(view[position:stop])

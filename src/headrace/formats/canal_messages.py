@@ -1,4 +1,4 @@
-"""canal-JSON messages, one by one: what columns a file carries, what Arrow's reader cannot do, and where a file is wrong."""
+"""Reads canal-JSON messages one by one: finds a file's columns, reads what Arrow's reader cannot, and locates errors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _FULL_ROW = re.compile(rb'"type"\s*:\s*"(?:INSERT|UPDATE)"')
 _OLD = b'"old":[{'
 _DATA = b'],"data":'
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-# Numbers stand unquoted only outside of rows, so no column of that name can be meant.
+# Unquoted numbers occur only outside of rows, so this cannot match a column of that name.
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
-# The next member, past what stands before it: a search would begin again at each quote of a member that does not end.
+# The next member, with everything before it: a search would start again at each quote of a member that does not end.
 _MYSQL_MEMBER = re.compile(r"[^']*+'((?:[^'\\]++|''|\\.)*+)'", re.DOTALL)
 _LONGEST_NUMBER = 40
 _SHOWN = 100
@@ -47,11 +47,11 @@ _EXTENSION = re.compile(rb'"_tidb"\s*:\s*\{')
 
 
 def _integer(text: str) -> int | str:
-    """Python refuses to read very long numbers at all; what is that long is no value of a message's own fields."""
+    """The number, or the text of a very long one: Python refuses to read it, and no field of a message has such a value."""
     return int(text) if len(text) <= _LONGEST_NUMBER else text
 
 
-# Numbers are kept as the text they are: a value is text for all that follows.
+# Numbers are kept as their text, because all later steps expect values as text.
 _decoder = json.JSONDecoder(parse_float=str, parse_int=_integer)
 _SEARCH_BYTES = 1 << 20
 _LINE_BYTES = 1 << 12
@@ -76,7 +76,7 @@ def first_message(data: memoryview) -> Message | None:
 
 
 def has_extension(data: memoryview) -> bool:
-    """Whether any message of a file has the TiDB extension: then all have an exact commit ts, and one without it is damaged."""
+    """Whether any message of a file has the TiDB extension. Then all must have an exact commit ts; one without it is damaged."""
     return _EXTENSION.search(data) is not None
 
 
@@ -88,8 +88,8 @@ def is_lines(terminator: str) -> bool:
 def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> tuple[CarriedColumn, ...]:
     """The columns that the messages of a file carry, in the order of the schema.
 
-    Taken from the first whole row, because deletes may hold the handle key only; without any, from the first message.
-    Members of ENUM and SET come from the schema file, else from ``mysqlType`` where content-compatible mode writes them there.
+    They are taken from the first INSERT or UPDATE, because deletes may have only the handle key; without one, from the first
+    message. Members of ENUM and SET come from the schema file, or else from ``mysqlType``, where content-compatible mode writes them.
     Raises SchemaMismatchError for a column that the schema file does not list.
     """
     message = _first_full_line(data) if is_lines(terminator) else _first_full_object(data, terminator)
@@ -118,17 +118,16 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
 class OldTexts:
     """The old rows of a block of lines as they are written: an :class:`~headrace.formats.canal_rows.OldNulls`.
 
-    Only those are looked into that a question is about, and only where they hold a ``null``; each once, whatever the number of
-    columns that are asked about.
+    Only old rows that are queried and that contain a ``null`` are parsed. Each is parsed once, however many columns are queried.
     """
 
     def __init__(self, block: bytes, mark: bytes, old: pa.ChunkedArray) -> None:
         """``old`` are the old rows of the block's messages as Arrow read them."""
         self._block, self._mark, self._old = block, mark, old
-        self._rows: dict[int, dict[str, object]] = {}  # those that were looked into, by the number of the message
+        self._rows: dict[int, dict[str, object]] = {}  # the parsed ones, by the number of the message
 
     def says_null(self, key: str, messages: BoolArray) -> BoolArray:
-        """See ``OldNulls``. Raises ValueError where the block is not written as TiCDC does it, DecodeError for what is no row."""
+        """See ``OldNulls``. Raises ValueError if the block is not written as TiCDC writes it, DecodeError for an invalid row."""
         said = np.zeros(len(messages), bool)
         numbers = self._numbers
         for number in numbers[messages[numbers]].tolist():
@@ -144,7 +143,7 @@ class OldTexts:
 
     @cached_property
     def _with_null(self) -> dict[int, bytes]:
-        """The text of the old rows that hold a ``null``, behind the brace that begins it, by the number of the message."""
+        """By the number of the message, the text of each old row that contains a ``null``, from after its opening brace on."""
         block, mark = self._block, self._mark
         if len(self._old) != block.count(mark) or block.count(_OLD) != len(self._old) - self._old.null_count:
             raise ValueError("there are blank lines, or another writer's spaces")
@@ -160,7 +159,7 @@ class OldTexts:
 
 
 def _parse_beginning(text: bytes) -> dict[str, object]:
-    """The JSON object that a text begins with. Raises DecodeError."""
+    """The JSON object at the start of a text. Raises DecodeError."""
     try:
         row, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -171,7 +170,7 @@ def _parse_beginning(text: bytes) -> dict[str, object]:
 
 
 def has_other_columns(block: bytes, mark: bytes, reader: CanalReader) -> bool:
-    """Whether the first or the last line of a block has other columns than the reader expects."""
+    """Whether the first or the last line of a block has columns other than those that the reader expects."""
     return any(
         _is_misfit(line, reader) for line in {block[: block.find(mark)], block[block.rfind(mark, 0, -len(mark)) + len(mark) :]}
     )
@@ -195,7 +194,7 @@ def truncated(tail: bytes, line: int) -> TruncatedRecordError:
 
 
 def _told_commit_ts(raw: bytes) -> int | None:
-    """The commit ts that stands in a message that cannot be read, if it can be one at all."""
+    """The commit ts in a message that cannot be read, if it is a possible one."""
     found = _COMMIT_TS.findall(raw)
     return _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
 
@@ -221,13 +220,13 @@ def _with_members(column: Column, mysql_type: str) -> Column:
 
 
 def _first_full_line(data: memoryview) -> Message | None:
-    """The first INSERT or UPDATE. A match inside a row (a column named ``type``) is told by reading the message."""
+    """The first INSERT or UPDATE. Reading the message rules out a match inside a row (a column named ``type``)."""
     at = 0
     while (match := _FULL_ROW.search(data, at)) is not None:
         message = _message_of_line(data, match.start())
         if message is not None and message.get("type") in ("INSERT", "UPDATE"):
             return message
-        behind = _LINE_END.search(data, match.end())  # its line is no such message, wherever else in it there is a match
+        behind = _LINE_END.search(data, match.end())  # other matches on this line are not such a message either
         if behind is None:
             return None
         at = behind.end()
@@ -245,7 +244,7 @@ def _first_full_object(data: memoryview, terminator: str) -> Message | None:
 
 
 def _message_of_line(data: memoryview, place: int) -> Message | None:
-    """The message on the line that holds the byte at ``place``; ``None`` when it cannot be read."""
+    """The message on the line that contains the byte at ``place``; ``None`` if it cannot be read."""
     reach = _LINE_BYTES
     while True:
         begin = max(0, place - reach)
@@ -294,10 +293,10 @@ def normalise(message: object, reader: CanalReader) -> Message:
 
 
 def _moment(message: Message, *, exact: bool) -> tuple[int | None, int | None]:
-    """``es`` and the commit ts of a message, the one of which may lack. Raises DecodeError.
+    """``es`` and the commit ts of a message; one of them may be missing. Raises DecodeError.
 
-    In a file in which any message has the TiDB extension, one without a commit ts is damaged: the millisecond would put its row
-    before others of its own transaction, without a word.
+    If any message of a file has the TiDB extension, a message without a commit ts is damaged: with the millisecond alone its row
+    would silently be placed before other rows of its own transaction.
     """
     es = _number(message.get("es"), MAX_TSO >> LOGICAL_BITS)
     if (es is None and message.get("es") is not None) or not (es or exact):
@@ -318,12 +317,12 @@ def _moment(message: Message, *, exact: bool) -> tuple[int | None, int | None]:
 
 
 def _number(value: object, largest: int) -> int | None:
-    """A whole number that is none too large, ``None`` for anything else."""
+    """A whole number that is not too large, ``None`` for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest else None
 
 
 def _written(value: object) -> str:
-    """The value as JSON, cut to a length."""
+    """The value as JSON, shortened."""
     return json.dumps(value)[:_SHOWN]
 
 
@@ -342,9 +341,9 @@ def _texts(row: dict[str, object], reader: CanalReader) -> dict[str, str | None]
 
 
 class _Pending:
-    """Messages that wait to be converted together, ``number`` being the first one's in the file.
+    """Messages that wait to be converted together. ``number`` is the number of the first one in the file.
 
-    ``source`` gives of a message's origin what a bad one is told by: line, offset in bytes, and raw bytes.
+    ``source`` provides the line, the offset in bytes and the raw bytes of a message, for reporting a bad one.
     """
 
     def __init__(
@@ -356,7 +355,7 @@ class _Pending:
         self._origins: list[tuple[int, int]] = []
 
     def add(self, message: object, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """One more message; a bad one is left out. Raises DecodeError after the rows before it."""
+        """Adds a message. A bad one is left out if it may be; else raises DecodeError after the rows before it."""
         try:
             if stop - start > base.MOST_RECORD_BYTES:
                 raise OverlongRecordError(stop - start, "message")
@@ -366,13 +365,13 @@ class _Pending:
             yield from self.reject(error, start, stop)
 
     def reject(self, error: DecodeError, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The rows so far; then the next message is left out, if its error may be."""
+        """Yields the rows so far. Then leaves out the next message, or raises its ``error`` if it may not be left out."""
         yield from self.flush()
         self._take(error, self.number, start, stop)
         self.number += 1
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all that wait, without bad ones. Raises DecodeError for the first that may not be left out."""
+        """The rows of all waiting messages, without bad ones. Raises DecodeError for the first that may not be left out."""
         messages, origins, number = self.messages, self._origins, self.number
         self.messages, self._origins, self.number = [], [], number + len(messages)
         reader, schema = self._reader, self._reader.arrow_schema()
@@ -412,7 +411,7 @@ class _Pending:
 
 @dataclass
 class LineMessages:
-    """The lines of a block that begins at a line and an ``offset`` (bytes) of the file, read one by one.
+    """Reads the lines of a block one by one. The block begins at ``line`` and ``offset`` (bytes) of the file.
 
     ``count`` is the number of messages once :meth:`batches` has ended.
     """
@@ -426,7 +425,10 @@ class LineMessages:
     count: int = 0
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows, ``number`` being the first message's; then the DecodeError of the first bad line that is not left out."""
+        """Yields the rows, then raises the DecodeError of the first bad line that is not left out.
+
+        ``number`` is the number of the first message.
+        """
         pending = _Pending(self.reader, self.rejects, number, self._source)
         stop = 0
         for line in self.block.split(self.mark):
@@ -460,7 +462,7 @@ def _parse(text: bytes) -> object:
 
 @dataclass
 class StreamMessages:
-    """Messages with nothing, or no line end, between them: only a JSON parser knows where one ends."""
+    """Messages with no separator, or with a separator other than a line end. Only a JSON parser can find where one ends."""
 
     data: memoryview
     reader: CanalReader
@@ -468,7 +470,10 @@ class StreamMessages:
     rejects: Rejects
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows; then the DecodeError of the first bad message that is not left out. Behind what is no JSON nothing is known."""
+        """Yields the rows, then raises the DecodeError of the first bad message that is not left out.
+
+        Text that is not JSON ends the reading, because it is unknown where the next message begins.
+        """
         text = stream_text(self.data)
 
         def source(start: int, stop: int) -> tuple[int | None, int, bytes]:
@@ -497,7 +502,7 @@ def stream_text(data: memoryview) -> str:
 
 
 def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, int]]:
-    """Each message of a stream, and between which characters it stands. Raises DecodeError."""
+    """Each message of a stream, with the positions of its first character and of its end. Raises DecodeError."""
     position = _skip(text, 0, terminator)
     while position < len(text):
         try:
@@ -522,7 +527,7 @@ def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, i
 
 
 def _skip(text: str, position: int, terminator: str) -> int:
-    """Past terminators and blank lines."""
+    """The position after terminators and blank lines."""
     while position < len(text):
         if terminator and text.startswith(terminator, position):
             position += len(terminator)
@@ -534,7 +539,7 @@ def _skip(text: str, position: int, terminator: str) -> int:
 
 
 def _bad_value(message: Message, reader: CanalReader) -> DecodeError:
-    """The error that names the first column of a message whose value does not fit."""
+    """The error for a message, naming the first column with an invalid value."""
     for key in ("old", "data"):
         row = _row(message, key) or {}
         for carried in reader.carried:

@@ -1,4 +1,4 @@
-"""canal-JSON messages, a block at a time, as rows of a block. The messages are columns of text already."""
+"""Converts canal-JSON messages, already read as columns of text, to rows of a block."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class OldNulls(Protocol):
-    """What old rows say, once they are columns and a column that a message leaves out looks like NULL."""
+    """Distinguishes NULL in old rows from a missing column. As Arrow columns both look like NULL."""
 
     def says_null(self, key: str, messages: BoolArray) -> BoolArray:
-        """Which of the ``messages`` (a mask) say NULL for a column in their old row, rather than nothing. Raises ValueError."""
+        """Which of the ``messages`` (a mask) have NULL for a column in their old row, not a missing column. Raises ValueError."""
         ...
 
 
 @dataclass(frozen=True)
 class CarriedColumn:
-    """A column that the messages carry, under the name they write it with; its type has the members that are known."""
+    """A column that the messages carry, with its name in the messages. Its type has the known members."""
 
     key: str
     column: Column
@@ -53,9 +53,9 @@ class CarriedColumn:
 
 @dataclass(frozen=True)
 class CanalReader:
-    """How the messages of one file become rows. ``old_images`` false asks for old rows only where the handle key moved.
+    """Converts the messages of one file to rows. With ``old_images`` false it emits old rows only if the handle key moved.
 
-    ``exact``: each message has a commit ts, because one of the file has the TiDB extension. Else there is only ``es``.
+    ``exact``: each message has a commit ts, because a message of the file has the TiDB extension. Else there is only ``es``.
     """
 
     schema: TableSchema
@@ -66,29 +66,29 @@ class CanalReader:
 
     @cached_property
     def keys(self) -> Mapping[str, str]:
-        """The names that messages write the columns with, by the folded name."""
+        """By folded name, the names of the columns in the messages."""
         return {folded_name(carried.key): carried.key for carried in self.carried}
 
     @cached_property
     def passed_over(self) -> frozenset[str]:
-        """The folded names of the table's columns that rows need not bring, and that nobody reads."""
+        """The folded names of the table's columns that rows need not carry and that are not read."""
         needed = {folded_name(column.name) for column in self.schema.row_columns}
         return frozenset(folded_name(column.name) for column in self.schema.columns) - needed
 
     def arrow_schema(self) -> pa.Schema:
-        """What to read of each message: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
+        """The parts of a message to read: ``type``, ``es``, ``data``, ``old`` and ``_tidb.commitTs``."""
         row = pa.list_(pa.struct([pa.field(carried.key, pa.string()) for carried in self.carried]))
         fields = [("type", pa.string()), ("es", pa.int64()), ("data", row), ("old", row)]
         return pa.schema([*fields, ("_tidb", pa.struct([("commitTs", pa.int64())]))])
 
     def build(self, messages: pa.RecordBatch, number: int, size: int, old_nulls: OldNulls | None = None) -> pa.RecordBatch:
-        """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError when something does not fit, and
+        """The rows of messages in the shape of :meth:`arrow_schema`. Raises ValueError for an invalid value, and
         OverlongMembersError.
 
-        ``number`` is the first message's in the file, ``size`` how long all are there (bytes). A message has two places in
-        ``seq``, the second for its new row, so an old row comes before the new one and places do not depend on ``old_images``. An
-        old row may hold all columns or the changed ones: each message decides for itself, and ``old_nulls`` tells. Without it old
-        rows were completed already.
+        ``number`` is the number of the first message in the file, ``size`` the bytes of all messages there. Each message has two
+        values of ``seq``, the second for its new row. So an old row comes before the new one, and ``seq`` does not depend on
+        ``old_images``. An old row may have all columns or only the changed ones; this differs between messages, and ``old_nulls``
+        shows it. Without ``old_nulls`` the old rows are already complete.
         """
         types = pc.index_in(messages.column("type"), pa.array(TYPES))
         if types.null_count:
@@ -103,7 +103,7 @@ class CanalReader:
         order: pa.Array | None = None
         if emitted.any():
             row_order, is_old = _interleave(emitted)
-            # Old rows are behind the new ones in what `take` sees, compacted.
+            # In the input of `take`, the old rows come after the new ones, without gaps.
             order = pa.array(row_order + is_old * len(kinds))
             kind = np.where(is_old, np.int8(RowKind.UPDATE_BEFORE), kind[row_order])
             places = places[row_order] - is_old
@@ -119,9 +119,9 @@ class CanalReader:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*META_FIELDS, *fields]))
 
     def convert(self, column: Column, texts: pa.Array, room: int) -> pa.Array:
-        """Text of the messages to canonical values. Raises ValueError.
+        """Converts text of the messages to canonical values. Raises ValueError.
 
-        Raises OverlongMembersError for members of an ENUM or SET that have more than ``room`` bytes together.
+        Raises OverlongMembersError if the members of an ENUM or SET have more than ``room`` bytes in total.
         """
         written = WRITTEN[column.type.kind]
         if written is Written.CODE:
@@ -134,7 +134,7 @@ class CanalReader:
         return canonical_from_text(texts, column.type, self.time_zone)
 
     def _old(self, rows: pa.Array, kinds: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
-        """The old rows' columns (null where there is none), and which messages have an old row."""
+        """The columns of the old rows (null if a message has none), and which messages have an old row."""
         has_old = (kinds == _UPDATE) & pc.is_valid(rows).to_numpy(zero_copy_only=False)
         if not has_old.any():
             return [], has_old
@@ -145,7 +145,7 @@ class CanalReader:
         return first.flatten(), has_old
 
     def _emitted(self, data: list[pa.Array], old: list[pa.Array], has_old: np.ndarray, old_nulls: OldNulls | None) -> np.ndarray:
-        """Which messages give an old row. Completes the columns of ``old`` that are needed."""
+        """Which messages emit an old row. Completes the columns of ``old`` that are needed for this."""
         if not old:
             return has_old
         keys = {folded_name(name) for name in self.schema.handle_key}
@@ -169,7 +169,7 @@ class CanalReader:
 def _completed(
     old: pa.Array, new: pa.Array, has_old: np.ndarray, carried: CarriedColumn, *, is_key: bool, nulls: OldNulls
 ) -> pa.Array:
-    """A column of old rows with the new rows' values where messages leave it out."""
+    """A column of old rows, with the new row's value if a message leaves the column out."""
     lost = has_old & pc.and_(pc.is_null(old), pc.is_valid(new)).to_numpy(False)
     if not lost.any():
         return old
@@ -179,7 +179,7 @@ def _completed(
 
 
 def _rows(lists: pa.Array) -> list[pa.Array]:
-    """The columns of lists of one row each. Raises ValueError for another number of rows."""
+    """The columns of lists that have one row each. Raises ValueError for any other number of rows."""
     lengths = pc.list_value_length(lists)
     if lists.null_count or pc.any(pc.not_equal(lengths, 1)).as_py():
         raise ValueError("a message does not have exactly one row")
@@ -192,7 +192,7 @@ def _rows(lists: pa.Array) -> list[pa.Array]:
 def _commit_ts(messages: pa.RecordBatch, *, exact: bool) -> np.ndarray:
     """``_tidb.commitTs``, or the first TSO of the millisecond ``es``; the row's true one lies within that millisecond.
 
-    Raises ValueError for messages without it, and for a commit ts that is none or of another millisecond than ``es``.
+    Raises ValueError for messages without it, and for a commit ts that is invalid or outside the millisecond ``es``.
     """
     es = messages.column("es")
     if not exact:
@@ -208,7 +208,7 @@ def _commit_ts(messages: pa.RecordBatch, *, exact: bool) -> np.ndarray:
 
 
 def _lies_within(numbers: pa.Array, largest: int) -> bool:
-    """Whether all are there, and are from 1 to the largest."""
+    """Whether no number is missing, and all are from 1 to ``largest``."""
     return not numbers.null_count and pc.all(pc.and_(pc.greater(numbers, 0), pc.less_equal(numbers, largest))).as_py() is not False
 
 

@@ -1,8 +1,8 @@
-"""TiCDC's CSV files to record batches of changes.
+"""Decodes TiCDC's CSV files to record batches of changes.
 
-Format: TiCDC documentation, "TiCDC CSV Protocol". Arrow's own reader does the work where it understands the dialect; it can
-tell a quoted null string (text) from NULL, which few readers can. Everything else, and every error, goes through
-``csv_exact``, which knows lines and fields.
+Format: TiCDC documentation, "TiCDC CSV Protocol". Arrow's own reader is used if it supports the dialect. It can distinguish a
+quoted null string (text) from NULL, which few readers can. Everything else, and every error, is handled by ``csv_exact``, which
+tracks lines and fields.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def decode_csv(
 
     ``seq`` is the row's number in the file, from 0, header lines not counted; ``commit_ts`` is 0 where the file has none. The
     row columns are those the file carries, in the order of ``schema``. After the rows before it, the first bad record is
-    raised: DecodeError with line, column and value; TruncatedRecordError when the file does not end with a line end;
-    SchemaMismatchError when the fields fit no set of columns. ``rejects`` takes records with a bad value or another number of
-    fields; a quote in the wrong place is raised all the same, because what it holds may be good records.
+    raised: DecodeError with line, column and value; TruncatedRecordError if the file does not end with a line end;
+    SchemaMismatchError if the fields match no set of columns. ``rejects`` takes records with a bad value or a wrong number of
+    fields. A misplaced quote is always raised, because good records may be inside the quotes.
     """
     view = memoryview(data)
     if not view:
@@ -59,9 +59,9 @@ def decode_csv(
 
 
 def has_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> bool:
-    """Whether the file's records carry a commit ts, by the options, the header, or the first record.
+    """Whether the file's records carry a commit ts, according to the options, the header, or the first record.
 
-    True for a file without a single row: it holds nothing that could be in doubt. Raises SchemaMismatchError.
+    True for a file without rows. Raises SchemaMismatchError.
     """
     if options.include_commit_ts is not None:
         return options.include_commit_ts
@@ -72,7 +72,7 @@ def has_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOpti
 
 
 def first_commit_ts(data: pa.Buffer | bytes, schema: TableSchema, options: CsvOptions) -> int | None:
-    """The commit ts of the first record of a file that begins so; ``None`` where no whole record tells it."""
+    """The commit ts of the first record, given the beginning of a file; ``None`` if no complete record has one."""
     tokenizer = Tokenizer(options)
     records = (fields for _, fields in tokenizer.records(memoryview(data)) if fields != [b""])
     try:
@@ -102,9 +102,9 @@ def _decode_fast(
     tokenizer: Tokenizer,
     rejects: Rejects,
 ) -> Iterator[pa.RecordBatch]:
-    """Through Arrow's reader, some MiB of whole records at a time.
+    """Decodes with Arrow's reader, some MiB of whole records at a time.
 
-    What it refuses is decoded again by ``decode_exact``, which finds the place or knows better.
+    Records that Arrow's reader refuses are decoded again by ``decode_exact``, which locates the error or accepts the records.
     """
     has_header = first[0] == HEADER_OPERATION
     place: Place | None = Place(start, 0, _first_layout(first, schema, options))
@@ -122,7 +122,7 @@ def _decode_fast(
 
 
 def _first_layout(first: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout | None:
-    """The layout, ``None`` where the first record may be a bad one. Raises SchemaMismatchError for a header."""
+    """The layout, ``None`` if the first record may be bad. Raises SchemaMismatchError for a header."""
     if first[0] == HEADER_OPERATION:
         return _layout(first, schema, options)
     try:
@@ -134,7 +134,7 @@ def _first_layout(first: list[bytes], schema: TableSchema, options: CsvOptions) 
 def _through_arrow(view: memoryview, has_header: bool, place: Place, options: CsvOptions) -> pa.RecordBatch | None:
     """The rows of whole records that begin at ``place``.
 
-    ``None`` where Arrow's reader refuses one, where the layout is not known, and where not all of them have it.
+    ``None`` if Arrow's reader refuses one, if the layout is not known, or if not all records have it.
     """
     if place.layout is None or not view:
         return None
@@ -151,7 +151,7 @@ def _through_arrow(view: memoryview, has_header: bool, place: Place, options: Cs
 
 
 def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOptions) -> pa.RecordBatch:
-    """The fields that are used, typed, under their numbers as names. Raises pa.ArrowInvalid, also where there is no row."""
+    """The used fields, typed, with their numbers as names. Raises pa.ArrowInvalid, also if there is no row."""
     types: dict[str, pa.DataType] = {"0": pa.string()}
     if layout.commit_ts is not None:
         types[str(layout.commit_ts)] = pa.int64()
@@ -185,7 +185,7 @@ def _read(view: memoryview, has_header: bool, layout: CsvLayout, options: CsvOpt
 
 
 def _records_end(view: memoryview, start: int, options: CsvOptions) -> int:
-    """Where some MiB of complete records that begin at ``start`` end; ``start`` when there is none of a possible length."""
+    """The end of some MiB of complete records that begin at ``start``; ``start`` if there is none of a possible length."""
     size = BATCH_BYTES
     while True:
         end = start + _complete_end(view[start : start + size], options)
@@ -201,7 +201,7 @@ def _complete_end(view: memoryview, options: CsvOptions) -> int:
     open_quote = _count(view, quote) % 2 == 1
     end = len(view)
     while end:
-        # Backwards over chunks; what was passed changes whether the place before it is inside quotes.
+        # Goes backwards over chunks. The quotes in the chunks passed decide whether the place before them is inside quotes.
         begin = max(0, end - _COUNT_CHUNK)
         chunk = bytes(view[begin:end])
         stop = len(chunk)
