@@ -47,7 +47,7 @@ _EXTENSION = re.compile(rb'"_tidb"\s*:\s*\{')
 
 
 def _integer(text: str) -> int | str:
-    """The number, or the text of a very long one: Python refuses to read it, and no field of a message has such a value."""
+    """The number, or the text of a very long one, which Python refuses to read and no field of a message has."""
     return int(text) if len(text) <= _LONGEST_NUMBER else text
 
 
@@ -89,7 +89,7 @@ def carried_columns(data: memoryview, schema: TableSchema, terminator: str) -> t
     """The columns that the messages of a file carry, in the order of the schema.
 
     They are taken from the first INSERT or UPDATE, because deletes may have only the handle key; without one, from the first
-    message. Members of ENUM and SET come from the schema file, or else from ``mysqlType``, where content-compatible mode writes them.
+    message. Members of ENUM and SET come from the schema file, or else from ``mysqlType``, where content-compatible mode has them.
     Raises SchemaMismatchError for a column that the schema file does not list.
     """
     message = _first_full_line(data) if is_lines(terminator) else _first_full_object(data, terminator)

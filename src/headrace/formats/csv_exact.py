@@ -1,8 +1,8 @@
-"""TiCDC's CSV, record by record: the dialects that Arrow's reader does not know, and where exactly a file is wrong.
+"""Decodes TiCDC's CSV record by record: the dialects that Arrow's reader does not support, and the exact place of an error.
 
-Format: TiCDC documentation, "TiCDC CSV Protocol". With a quote character, strings stand in quotes, quotes in them are
-doubled and nothing else is escaped; NULL is the null string *without* quotes. Without one ("escape mode"), CR, LF, backslash and
-each byte of a delimiter are escaped by a backslash; NULL is the raw null string.
+Format: TiCDC documentation, "TiCDC CSV Protocol". With a quote character, strings are quoted, quotes in them are doubled and
+nothing else is escaped; NULL is the null string *without* quotes. Without one ("escape mode"), CR, LF, backslash and each byte of a
+delimiter are escaped by a backslash; NULL is the raw null string.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _MEANING = {b"n": b"\n", b"r": b"\r"}
 
 
 class Tokenizer:
-    """Splits bytes into records of raw fields, and tells what a raw field means."""
+    """Splits bytes into records of raw fields, and decodes raw fields."""
 
     def __init__(self, options: CsvOptions) -> None:
         self._quote = options.quote.encode()
         self._null = options.null.encode()
         self._terminator = options.terminator.encode()
         delimiter = re.escape(options.delimiter.encode())
-        # Some tools rewrite line ends, and outside of quotes a bare LF can be nothing else.
+        # Some tools rewrite line ends, and outside of quotes a bare LF can only be a line end.
         self._line_breaks = (b"\r\n", b"\n") if options.terminator in ("\r\n", "\n") else (self._terminator,)
         line_break = b"|".join(map(re.escape, self._line_breaks))
-        # The end of the data may also come in the middle of a terminator.
+        # The data may also end in the middle of a terminator.
         partial = b"|".join(re.escape(self._terminator[:length]) for length in range(len(self._terminator)))
         end = b"(" + delimiter + b"|" + line_break + b"|(?:" + partial + rb")\Z)"
         if self._quote:
@@ -64,11 +64,11 @@ class Tokenizer:
         self._counted = (0, 0)
 
     def records(self, data: memoryview, start: int = 0) -> Iterator[tuple[int, list[bytes]]]:
-        """Where each record starts, and its raw fields. Raises DecodeError, or TruncatedRecordError at the last record."""
+        """The start of each record, and its raw fields. Raises DecodeError, or TruncatedRecordError at the last record."""
         delimiter = self._delimiter
         record: list[bytes] = []
         expected = start
-        # A search would read a run of quotes to its end from each of them on.
+        # A search would start at each quote of a run of quotes, and read to the end of the run each time.
         while (match := self._field.match(data, expected)) is not None:
             raw, end = match.groups()
             if end != delimiter and end not in self._line_breaks:
@@ -90,14 +90,14 @@ class Tokenizer:
             )
 
     def first(self, data: memoryview) -> tuple[int, list[bytes]] | None:
-        """Where the first record that is not an empty line starts, and its fields; ``None`` when nothing complete is there."""
+        """The start of the first record that is not an empty line, and its fields; ``None`` if there is no complete record."""
         try:
             return next((item for item in self.records(data) if item[1] != [b""]), None)
         except DecodeError:
             return None
 
     def value(self, raw: bytes) -> bytes | None:
-        """What a raw field means; ``None`` is NULL."""
+        """The value of a raw field; ``None`` is NULL."""
         if raw == self._null:
             return None
         if self._quote:
@@ -109,7 +109,7 @@ class Tokenizer:
         return raw
 
     def line(self, data: memoryview, offset: int) -> int:
-        """The physical line, from 1, of a place. Cheap for places in ascending order."""
+        """The physical line, counted from 1, of an offset. Fast for offsets in ascending order."""
         mark = b"\n" if b"\n" in self._terminator else self._terminator
         passed, lines = self._counted if self._counted[0] <= offset else (0, 0)
         lines += bytes(data[passed:offset]).count(mark)
@@ -117,15 +117,15 @@ class Tokenizer:
         return lines + 1
 
     def raw(self, record: list[bytes]) -> bytes:
-        """The record as it stands in the data, without its line end."""
+        """The record as it is in the data, without its line end."""
         return self._delimiter.join(record)
 
     def spans_lines(self, record: list[bytes]) -> bool:
-        """Whether a quoted field holds a line end."""
+        """Whether a quoted field contains a line end."""
         return any(mark in raw for raw in record for mark in self._line_breaks)
 
     def _shown(self, data: memoryview, offset: int) -> str:
-        """The beginning of what stands there, to the end of the line."""
+        """The start of the text at an offset, up to the end of the line, for a message."""
         return bytes(data[offset : offset + _SHOWN]).split(self._line_breaks[-1])[0].decode("utf-8", "replace").rstrip("\r")
 
     def _truncated(self, data: memoryview, start: int, fields: list[bytes]) -> TruncatedRecord:
@@ -133,14 +133,14 @@ class Tokenizer:
 
 
 class TruncatedRecord(TruncatedRecordError):
-    """A truncated record with the raw fields that could be read; the last may be incomplete."""
+    """A truncated record, with the raw fields that could be read. The last field may be incomplete."""
 
     def __init__(self, line: int, fields: list[bytes]) -> None:
         super().__init__("The last record is cut off: the file does not end with a line end.", line=line)
         self.fields = fields
 
     def read_commit_ts(self, layout: CsvLayout | None) -> None:
-        """Fills in ``commit_ts`` when that field is complete, which another field after it proves."""
+        """Sets ``commit_ts`` if that field is complete. It is complete if another field follows it."""
         if layout is None or layout.commit_ts is None or len(self.fields) <= layout.commit_ts + 1:
             return
         self.commit_ts = told_tso(self.fields[layout.commit_ts])
@@ -148,7 +148,7 @@ class TruncatedRecord(TruncatedRecordError):
 
 @dataclass(frozen=True)
 class Place:
-    """A byte at which a record begins, the number of rows before it, and the layout that these have shown."""
+    """The byte offset at which a record begins, the number of rows before it, and the layout found in these rows."""
 
     start: int = 0
     number: int = 0
@@ -168,10 +168,10 @@ def decode_exact(
     rejects: Rejects | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> Generator[pa.RecordBatch, None, Place | None]:
-    """The rows from ``place`` on; then the DecodeError of the first bad record, if there is one.
+    """Yields the rows from ``place`` on, then raises the DecodeError of the first bad record that is not left out.
 
-    Bad records that end where they seem to are left out, as far as ``rejects`` takes them. Records that begin at byte ``until`` or
-    behind it are left to the caller: returned is where they begin, ``None`` at the end of the data.
+    Bad records whose end is certain are left out, as far as ``rejects`` takes them. Records that begin at byte ``until`` or after
+    it are left to the caller. Returns where these begin, or ``None`` at the end of the data.
     """
     decoder = _ExactDecoder(
         data, schema, options, tokenizer or Tokenizer(options), rejects or Rejects(), place.layout, place.number
@@ -198,15 +198,15 @@ def decode_exact(
 
 
 def _told_layout(options: CsvOptions) -> CsvLayout | None:
-    """The layout where the only record is cut off: what the options say of the commit ts."""
+    """The layout for a file whose only record is cut off, according to the options about the commit ts."""
     return CsvLayout(0, 3, None, ()) if options.include_commit_ts else None
 
 
 @dataclass
 class _ExactDecoder:
-    """Gathers records and converts them in batches. ``number`` counts the rows seen.
+    """Collects records and converts them in batches. ``number`` counts the rows seen.
 
-    ``undecided`` are bad records in front of the first that shows the layout, ``misfit`` is what is wrong with the first one.
+    ``undecided`` are bad records before the first record that shows the layout. ``misfit`` is the error of the first of them.
     """
 
     data: memoryview
@@ -223,7 +223,7 @@ class _ExactDecoder:
     misfit: SchemaMismatchError | None = None
 
     def take(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
-        """One more record; yields a batch when enough are there."""
+        """Adds a record. Yields a batch if there are enough records."""
         if record == [b""]:
             return
         length = sum(map(len, record))
@@ -252,19 +252,19 @@ class _ExactDecoder:
             yield from self.flush()
 
     def _follow_order(self, record: list[bytes]) -> Iterator[pa.RecordBatch]:
-        """Goes over to the layout of the record's commit ts; yields the batch before it when that is another one."""
+        """Switches to the layout for the record's commit ts. If the layout changes, first yields the batch of earlier records."""
         commit_ts = self._commit_ts(record)
         if self.layout is not None and commit_ts is not None and not self.layout.holds(commit_ts, commit_ts):
             yield from self.flush()
             self.layout = self.layout.at(commit_ts)
 
     def finish(self) -> None:
-        """At the end of the data: raises what kept every record from showing the layout."""
+        """At the end of the data: raises the error because of which no record has shown the layout."""
         if self.layout is None and self.misfit is not None:
             raise self.misfit
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """The gathered records as a batch; raises DecodeError for the first bad value that may not be left out, after the rows
+        """The collected records as a batch. For the first bad value that may not be left out, raises DecodeError after the rows
         before it."""
         if self.layout is None or not self.records:
             return
@@ -282,7 +282,7 @@ class _ExactDecoder:
             yield batch
 
     def begun(self, fields: list[bytes]) -> pa.RecordBatch | None:
-        """What a record that is cut off tells, if that is its kind, commit ts and key. Its last field may be incomplete."""
+        """Kind, commit ts and key of a record that is cut off, if all of them can be read. Its last field may be incomplete."""
         if self.layout is None or self.layout.commit_ts is None or not self.schema.handle_key:
             return None
         key = tuple((place, column) for place, column in self.layout.columns if column.name in self.schema.handle_key)
@@ -298,7 +298,7 @@ class _ExactDecoder:
     def _sound_rows(
         self, texts: Mapping[int, pa.Array], layout: CsvLayout, starts: list[int], records: list[list[bytes]], number: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows between the bad ones, which are left out."""
+        """Yields the rows between the bad ones, and leaves the bad ones out."""
 
         def rows(begin: int, end: int) -> Iterator[pa.RecordBatch]:
             if begin < end:
@@ -320,7 +320,7 @@ class _ExactDecoder:
         yield from rows(done, len(records))
 
     def _bad_rows(self, texts: Mapping[int, pa.Array], layout: CsvLayout, count: int) -> list[tuple[int, int]]:
-        """The rows with a bad value, in order, and the first field of each that has one; no more than are needed."""
+        """The rows with a bad value, in order, each with its first bad field; no more rows than are needed."""
         found: dict[int, int] = {}
         for place in layout.used_fields:
 
@@ -332,13 +332,13 @@ class _ExactDecoder:
         return sorted(found.items())
 
     def _wait_for_layout(self, start: int, record: list[bytes]) -> Iterator[pa.RecordBatch]:
-        """Takes the record and those that wait for a layout if it shows one; else it waits too, unless too many do."""
+        """If the record shows a layout, takes it and the records that wait for one. Else it waits too, unless too many wait."""
         try:
             self.layout = known_layout(record, self.schema, self.options)
         except SchemaMismatchError as error:
             self.misfit = self.misfit or error
             self.undecided.append((start, record))
-            # Also where none may be left out the next record tells whether it is this one that is wrong.
+            # Even if no record may be left out, the next record shows whether this one is wrong.
             if len(self.undecided) > max(1, min(self.rejects.most, _MOST_UNDECIDED)):
                 raise self.misfit from None
             return
@@ -348,7 +348,7 @@ class _ExactDecoder:
         yield from self.take(start, record)
 
     def _reject_length(self, start: int, record: list[bytes]) -> None:
-        """Leaves a record out that has another number of fields. One that spans lines may have swallowed others: it is raised."""
+        """Leaves out a record with a wrong number of fields. One that spans lines is raised: it may contain other records."""
         count = self.layout.field_count if self.layout is not None else 0
         error = DecodeError(
             f"The record has {len(record)} fields where {count} are expected.", line=self.tokenizer.line(self.data, start)
@@ -362,7 +362,7 @@ class _ExactDecoder:
         self.rejects.take(error, number, start, self.tokenizer.raw(record), self._commit_ts(record))
 
     def _commit_ts(self, record: list[bytes]) -> int | None:
-        """What a bad record says of its commit ts, as far as that can be a number at all."""
+        """The commit ts in a bad record, if it is a possible one."""
         place = self.layout.commit_ts if self.layout is not None else None
         text = record[place] if place is not None and place < len(record) else b""
         return told_tso(text)

@@ -1,4 +1,4 @@
-"""TiCDC's CSV: what a changefeed says about the dialect, and which field of a record is what.
+"""TiCDC's CSV: the dialect options of a changefeed, and the meaning of each field of a record.
 
 Format: TiCDC documentation, "TiCDC CSV Protocol". A record is ``operation, table, schema [, commit-ts] [, is-update]
 [, handle-key], columns…``; an optional header names the columns that rows carry.
@@ -34,12 +34,12 @@ _MEND = (
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """What no bucket tells about CSV files; the defaults are TiCDC's. Raises ValueError for values that cannot work.
+    """Settings of CSV files that the files do not record. The defaults are TiCDC's. Raises ValueError for values that cannot work.
 
     ``quote`` empty is TiCDC's escape mode. ``include_commit_ts`` and ``output_old_value`` are found out per file when
     ``None``: from the header, else by counting fields. ``header`` false keeps a header from naming the columns (header lines
     are never rows). ``time_zone`` is that of TIMESTAMP text: TiCDC's ``--tz``. ``column_selected(table_id, column_name)`` is the
-    changefeed's column selector. ``orders`` are those of the columns in the directory that is read, as the schema files tell them.
+    changefeed's column selector. ``orders`` are the column orders of the directory that is read, according to the schema files.
     """
 
     delimiter: str = ","
@@ -75,11 +75,11 @@ class CsvOptions:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether Arrow's own CSV reader understands this dialect."""
+        """Whether Arrow's own CSV reader supports this dialect."""
         return len(self.quote) == 1 and len(self.delimiter.encode()) == 1 and self.terminator in _LINE_BREAKS
 
     def columns(self, schema: TableSchema) -> tuple[Column, ...]:
-        """The columns that a row of this table carries, in order."""
+        """The columns that rows of this table carry, in order."""
         selected = self.column_selected
         if selected is None:
             return schema.row_columns
@@ -90,8 +90,8 @@ class CsvOptions:
 class CsvLayout:
     """Field numbers (from 0) of a record. ``columns`` pairs each with its column, in the order of the schema.
 
-    ``orders`` are those that the columns of other records may have, ``order`` is the one that the layout is of, ``None`` as long as
-    only a header told it.
+    ``orders`` are the column orders that other records may have. ``order`` is that of this layout, ``None`` while it is known only
+    from a header.
     """
 
     field_count: int
@@ -102,16 +102,16 @@ class CsvLayout:
     order: ColumnOrder | None = None
 
     def holds(self, low: int, high: int) -> bool:
-        """Whether it is the layout of all records from the one commit ts (TSO) to the other."""
+        """Whether this is the layout of all records with a commit ts (TSO) from ``low`` to ``high``."""
         return not self.orders.are_several or (self.order is not None and self.order.holds(low, high))
 
     def at(self, commit_ts: int) -> CsvLayout:
-        """The layout of a record of this commit ts (TSO)."""
+        """The layout of a record with this commit ts (TSO)."""
         if self.holds(commit_ts, commit_ts):
             return self
         found = self.ordered(self.orders.at(commit_ts))
         if self.order is None and found.columns != self.columns:
-            # No schema file tells the order that the header does, so they cannot tell when it changes either.
+            # No schema file has the order of the header, so schema files cannot show when it changes either.
             return replace(self, orders=ONE_ORDER)
         return found
 
@@ -124,7 +124,7 @@ class CsvLayout:
 
     @property
     def used_fields(self) -> tuple[int, ...]:
-        """The fields that make up a row of a block, in their order."""
+        """The fields that are used for a row of a block, in order."""
         meta = [place for place in (0, self.commit_ts, self.is_update) if place is not None]
         return tuple(sorted([*meta, *(place for place, _ in self.columns)]))
 
@@ -137,7 +137,7 @@ class CsvLayout:
         return dict(self.columns)
 
     def expectation(self, field: int) -> str:
-        """What the field should have held, for a message."""
+        """The expected content of the field, for a message."""
         if field == 0:
             return "one of I, U and D"
         if field == self.commit_ts:
@@ -147,7 +147,7 @@ class CsvLayout:
         return f"a value of the type {self.column(field).type}"
 
     def name(self, field: int) -> str:
-        """What to call a field in a message."""
+        """The name of a field in a message."""
         for number, column in self.columns:
             if number == field:
                 return column.name
@@ -155,11 +155,11 @@ class CsvLayout:
 
 
 def layout_from_header(names: list[str], schema: TableSchema, options: CsvOptions) -> CsvLayout:
-    """The layout that a header line tells. Raises SchemaMismatchError for a column that the schema file does not list."""
+    """The layout according to a header line. Raises SchemaMismatchError for a column that the schema file does not list."""
     position = _NAME_FIELDS
     places: list[int | None] = []
     for meta, wanted in ((_COMMIT_TS, options.include_commit_ts), (_IS_UPDATE, options.output_old_value)):
-        # Only the place tells: a table may have a column of that name.
+        # Only the position is decisive, because a table may have a column of that name.
         present = names[position : position + 1] == [meta] and not (wanted is False and schema.has_column(meta))
         places.append(position if present else None)
         position += present
@@ -179,7 +179,7 @@ def layout_from_header(names: list[str], schema: TableSchema, options: CsvOption
 
 
 def known_layout(fields: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
-    """:func:`layout_from_record`, which raises SchemaMismatchError also where the order of the columns cannot be known."""
+    """As :func:`layout_from_record`, but also raises SchemaMismatchError if the order of the columns cannot be known."""
     layout = layout_from_record(fields, schema, options)
     if layout.commit_ts is None and options.orders.in_doubt:
         raise SchemaMismatchError(
@@ -192,9 +192,9 @@ def known_layout(fields: list[bytes], schema: TableSchema, options: CsvOptions) 
 
 
 def layout_from_record(fields: list[bytes], schema: TableSchema, options: CsvOptions) -> CsvLayout:
-    """The layout by the number of fields of a record (raw, with quotes). Raises SchemaMismatchError when none fits.
+    """The layout according to the number of fields of a record (raw, with quotes). Raises SchemaMismatchError if none matches.
 
-    Where its commit ts tells the order of the columns, it is the layout of records of that time.
+    If the record's commit ts determines the order of the columns, this is the layout of records of that time.
     """
     columns = options.columns(schema)
     shift = 1 if options.output_handle_key else 0
@@ -226,17 +226,18 @@ def _by_order(fields: list[bytes], layout: CsvLayout, orders: ColumnOrders) -> I
         text = fields[layout.commit_ts]
         yield replace(layout, orders=orders).ordered(orders.at(told_tso(text) or 0))
     elif orders.in_doubt:
-        # The record is refused whichever it has, so a few are enough to tell that it is one of the table.
+        # The record is refused in any case, so a few orders are enough to show that it is a record of the table.
         yield from (layout.ordered(ColumnOrder(names)) for names in orders.history.different[:_MOST_ORDERS])
     else:
         yield layout
 
 
 def _is_lost_among_escapes(delimiter: str, null: str) -> bool:
-    """Whether fields that are escaped cannot be told apart with it.
+    """Whether escaped fields cannot be separated with this delimiter.
 
-    Where it ends as it begins, a text with that at its end runs into the delimiter behind it: only whole delimiters in texts are
-    escaped. A backslash makes line breaks of ``n`` and ``r``, and NULL of what looks like it then.
+    Only whole delimiters in texts are escaped. If a delimiter ends with the characters with which it begins, a text that ends with
+    these characters is ambiguous together with the delimiter after it. A backslash would turn ``n`` and ``r`` into line breaks, and
+    texts that look like the null string into NULL.
     """
     overlaps = any(delimiter[:length] == delimiter[-length:] for length in range(1, len(delimiter)))
     escaped = "".join(f"\\{mark}" for mark in delimiter)
@@ -248,15 +249,15 @@ def _choices(option: bool | None) -> tuple[bool, ...]:
 
 
 def _plausible(fields: list[bytes], layout: CsvLayout, options: CsvOptions) -> bool:
-    """Whether the fields look like the layout: a count alone can be met by chance where a virtual column is not known."""
+    """Whether the fields look like the layout. The number of fields alone may match by chance if a virtual column is unknown."""
     if layout.commit_ts is not None and not fields[layout.commit_ts].isdigit():
         return False
     if layout.is_update is not None and fields[layout.is_update] not in _BOOLEANS:
         return False
     if layout.columns and layout.commit_ts is None and options.include_commit_ts is None:
-        # It would be taken for the first column, and every other value for its neighbour's.
+        # A commit ts would be taken for the first column, and every other value for that of the next column.
         first = told_tso(fields[layout.columns[0][0]])
-        if first is not None and first in _LIKELY_TSO:  # what is no number would be looked for in all of the range
+        if first is not None and first in _LIKELY_TSO:  # a search for a value that is not a number would go through the whole range
             return False
     if not options.quote:
         return True

@@ -1,8 +1,8 @@
-"""The order in which the columns of CSV records come: the one that the table has at the record's commit ts.
+"""The order of the columns in CSV records: the order that the table has at the record's commit ts.
 
-TiCDC finds the directory of a row by a checksum of the table's columns in which their order does not count, so one directory may
-hold records of several orders: it goes on in an older directory of a partition when columns change places, and after a
-restart it writes older rows into the newest one.
+TiCDC chooses the directory of a row by a checksum of the table's columns that ignores their order. So one directory may contain
+records of several orders. When columns change places, TiCDC continues in an older directory of a partition. After a restart it
+writes older rows into the newest directory.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ class ColumnOrder:
     ends: int = MAX_TSO + 1
 
     def holds(self, low: int, high: int) -> bool:
-        """Whether all records from the one commit ts (TSO) to the other have it."""
+        """Whether all records with a commit ts (TSO) from ``low`` to ``high`` have this order."""
         return self.begins <= low and high < self.ends
 
 
 @dataclass(frozen=True)
 class OrderHistory:
-    """The orders that the same columns of a table had, one after another; empty where there was only one.
+    """The successive orders of the same columns of a table; empty if there was only one.
 
-    All directories of the table share it: a history of each would cost memory by the square of the number of schema files.
+    All directories of the table share one history. With a history for each, memory would grow with the square of the number of
+    schema files.
     """
 
     versions: tuple[int, ...] = ()
-    """Where each order begins (TSO). Before the first one that is known, that one counts."""
+    """The TSO at which each order begins. The first known order also applies before its TSO."""
     names: tuple[tuple[str, ...], ...] = ()
-    """The columns' names of each; equal ones are one object, so that they pickle once."""
+    """The column names of each order. Equal ones are the same object, so that they are pickled once."""
 
     @classmethod
     def of(cls, shapes: Iterable[tuple[int, tuple[str, ...]]]) -> OrderHistory:
-        """``shapes`` are all versions of the table with these columns, in order, each with the names."""
+        """``shapes`` are all versions of the table with these columns, in order, each with its column names."""
         kept: dict[tuple[str, ...], tuple[str, ...]] = {}
         found: list[tuple[int, tuple[str, ...]]] = []
         for version, names in shapes:
@@ -52,11 +53,11 @@ class OrderHistory:
 
     @cached_property
     def different(self) -> tuple[tuple[str, ...], ...]:
-        """The orders, each once."""
+        """The distinct orders."""
         return tuple(dict.fromkeys(self.names))
 
     def next_after(self, version: int) -> int:
-        """Where the order that is in force at a version (TSO) ends."""
+        """The TSO at which the order in force at ``version`` (TSO) ends."""
         place = bisect_right(self.versions, version)
         return self.versions[place] if place < len(self.versions) else MAX_TSO + 1
 
@@ -69,14 +70,15 @@ class ColumnOrders:
     directory: int = 0
     """The version (TSO) of the directory."""
     in_doubt: bool = False
-    """TiCDC may have gone on in the directory after columns changed places, so that records without a commit ts may have any."""
+    """Whether TiCDC may have continued in the directory after columns changed places. Records without a commit ts may then have any
+    order."""
 
     @property
     def are_several(self) -> bool:
         return bool(self.history.versions)
 
     def at(self, commit_ts: int) -> ColumnOrder:
-        """The order of a record; there must be several."""
+        """The order of a record with this commit ts (TSO). There must be several orders."""
         versions, names = self.history.versions, self.history.names
         place = max(bisect_right(versions, commit_ts, key=self._first_behind), 1)
         begins = self._first_behind(versions[place - 1]) if place > 1 else 0
@@ -84,9 +86,9 @@ class ColumnOrders:
         return ColumnOrder(names[place - 1], begins, ends)
 
     def _first_behind(self, version: int) -> int:
-        """The first commit ts (TSO) of records that a schema change counts for.
+        """The first commit ts (TSO) of records after a schema change.
 
-        A row at its very commit ts belongs before it when it lies in an older directory.
+        A row with exactly the commit ts of the schema change belongs before it if the row is in an older directory.
         """
         return version + (version > self.directory)
 
@@ -95,7 +97,7 @@ ONE_ORDER = ColumnOrders()
 
 
 def orders_in(directory: int, history: OrderHistory, left: int = MAX_TSO + 1) -> ColumnOrders:
-    """The orders in the directory of a version (TSO), which TiCDC ``left`` for a newer one at that version."""
+    """The orders in the directory of a version (TSO). ``left`` is the version at which TiCDC switched to a newer directory."""
     if not history.versions:
         return ONE_ORDER
     return ColumnOrders(history, directory, in_doubt=history.next_after(directory) < left)

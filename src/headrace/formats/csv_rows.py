@@ -1,4 +1,4 @@
-"""TiCDC's CSV fields, a column at a time, as the columns of a block."""
+"""Converts TiCDC's CSV fields, a column at a time, to the columns of a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.model.types import arrow_type
 
 _OPERATIONS = ("I", "U", "D")
 _BOOLEANS = ("false", "true")
-# By the place in _OPERATIONS, then the same for rows of an update that comes as old and new row.
+# By the place in _OPERATIONS: first for rows that stand alone, then for rows of an update that comes as old and new row.
 _KINDS = np.array(
     [
         RowKind.INSERT,
@@ -33,13 +33,13 @@ _KINDS = np.array(
 
 
 _BLANKS = " \t"
-"""What Arrow's reader passes over around a number, and what record by record is passed over too."""
+"""The characters that Arrow's reader ignores around a number. They are also ignored when records are decoded one by one."""
 
 
 def convert_field(fields: Mapping[int, pa.Array], place: int, layout: CsvLayout, options: CsvOptions) -> pa.Array:
-    """The values of one field. Raises ValueError when one does not fit.
+    """The values of one field. Raises ValueError for an invalid value.
 
-    ``fields`` are binary as they stand in the file, unescaped, or already typed by Arrow's reader.
+    ``fields`` are binary as in the file but unescaped, or already typed by Arrow's reader.
     """
     values = fields[place]
     if place == 0:
@@ -72,7 +72,7 @@ def build_batch(fields: Mapping[int, pa.Array], layout: CsvLayout, options: CsvO
 
 @cache
 def _array(texts: tuple[str, ...]) -> pa.Array:
-    # Not at import: pa.array loads pandas, which takes longer than all else that a run with nothing to do loads.
+    # Not at import: pa.array loads pandas, which takes longer than all other imports of a run that has nothing to do.
     return pa.array(texts)
 
 

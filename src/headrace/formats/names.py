@@ -1,4 +1,4 @@
-"""Which tables the records of a data file say they are of. Reading rows needs no names: the path tells. Checking does."""
+"""The tables that the records of a data file name. Only checks need this: for reading rows, the path names the table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.formats.csv_layout import HEADER_OPERATION, CsvOptions
 from headrace.model.table import TableId
 
 _NAMES = 3
-# In rows every value is a string, so no row can hold this: the id is a number.
+# The id is a number. In rows every value is a string, so no row can contain this.
 _MESSAGE = re.compile(rb'\{"id":\d+,"database":("(?:[^"\\]|\\.)*"),"table":("(?:[^"\\]|\\.)*"),')
 
 
 def csv_tables(data: memoryview, options: CsvOptions) -> frozenset[TableId]:
     """The tables that the complete records of a CSV file name, up to the first bad one.
 
-    A file of one table, which is every good one, costs a search; any other is taken apart record by record.
+    A file of one table, as every valid file is, needs only a search. Any other file is split record by record.
     """
     tokenizer = Tokenizer(options)
     first = tokenizer.first(data)
@@ -33,7 +33,7 @@ def csv_tables(data: memoryview, options: CsvOptions) -> frozenset[TableId]:
             if len(record) >= _NAMES and record[0] != HEADER_OPERATION:
                 found.add(_table(tokenizer, record[1:_NAMES]))
     except DecodeError:
-        # The file is reported when its rows are read.
+        # The error is reported when the file's rows are read.
         pass
     return frozenset(found)
 
@@ -50,7 +50,7 @@ def _table(tokenizer: Tokenizer, raw: list[bytes]) -> TableId:
 
 
 def _is_all_of(data: memoryview, raw: list[bytes], options: CsvOptions) -> bool:
-    """Whether what looks like the beginning of a record always names this table; text may only look like one."""
+    """Whether everything that looks like the start of a record names this table. Text inside a row may look like one too."""
     quote, delimiter = re.escape(options.quote.encode()), re.escape(options.delimiter.encode())
     field = b"(?:" + quote + b"[^" + quote + b"]*" + quote + b"|[^\r\n]*?)" if quote else b"[^\r\n]*?"
     operation = b"(?:" + quote + b")?[IUD](?:" + quote + b")?"

@@ -1,4 +1,4 @@
-"""TiCDC's schema files (``schema_<version>_<checksum>.json``, older ``schema.json``) as values.
+"""Parses TiCDC's schema files (``schema_<version>_<checksum>.json``, in older versions ``schema.json``).
 
 Format: TiCDC documentation, "Replicate Data to Storage Services", section "Schema data". Also read: the dialect of the
 user guides (``ColumnLength`` for ``ColumnPrecision``, totals as strings, no ``Type``). Unknown attributes are ignored.
@@ -18,14 +18,14 @@ from headrace.model.tso import MAX_TSO
 from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
 
 MOST_BYTES = 64 << 20
-"""A larger schema file is none of TiCDC's: 4,096 columns and a statement of 16 MiB stay far below."""
+"""A larger file is not a schema file of TiCDC: one with 4,096 columns and a statement of 16 MiB is far smaller."""
 MOST_COLUMNS = 4_096
 _LONGEST_NAME = 256
 _LONGEST_TABLE_NAME = 64  # in TiDB; hidden columns of indexes have longer ones
 _LONGEST_INTEGER = 20
-"""Digits of the largest number that TiCDC writes, which has 64 bits. Python takes long for thousands of them, and refuses more."""
+"""The digits of the largest number that TiCDC writes (64 bits). Python needs long for thousands of digits, and refuses more."""
 _SHOWN = 80
-# Lengths in bytes or characters, digits, and digits after the point, as far as TiDB has them at all.
+# Lengths in bytes or characters, digits, and digits after the point, for the types that have them in TiDB.
 _MOST_LENGTH = {
     TypeKind.DECIMAL: 65,
     TypeKind.BIT: 64,
@@ -49,7 +49,7 @@ _KINDS = {str(kind): kind for kind in TypeKind} | {"UNSPECIFIED": TypeKind.VAR_S
 class SchemaFileError(ValueError):
     """A schema file cannot be used; ``str()`` is one plain sentence.
 
-    ``incomplete`` is true for text that is no JSON at all: the file may still be on its way, so another read is worth it.
+    ``incomplete`` is true for text that is not JSON at all: the file may still be being written, so another read may succeed.
     """
 
     def __init__(self, message: str, *, incomplete: bool = False) -> None:
@@ -116,7 +116,7 @@ def parse_schema_file(raw: bytes) -> SchemaFile:
 
 @dataclass(frozen=True)
 class ToldParts:
-    """What can be read of a schema file that cannot be used. ``statement`` is ``None`` where it is not whole."""
+    """The readable parts of a schema file that cannot be used. ``statement`` is ``None`` if it is incomplete."""
 
     database: str
     table: str
@@ -125,7 +125,7 @@ class ToldParts:
 
 
 def _bounded_integer(text: str) -> int | str:
-    """The number, or the text of one that is too long to be any number in a schema file."""
+    """The number, or its text if it is too long for any number in a schema file."""
     return int(text) if len(text) <= _LONGEST_INTEGER else text
 
 
@@ -133,12 +133,12 @@ _decoder = json.JSONDecoder(parse_int=_bounded_integer)
 
 
 def told_parts(raw: bytes) -> ToldParts:
-    """The first parts of a damaged or cut off schema file, as far as they are whole: TiCDC writes names and statement first."""
+    """The complete parts at the start of a damaged or cut-off schema file: TiCDC writes names and statement first."""
     text = raw.decode("utf-8", "surrogateescape")
     found: dict[str, object] = {}
     try:
         for key, start, end in _members(text):
-            # A number that the text ends with may go on.
+            # A number at the end of the text may be incomplete.
             if end < len(text) and key not in found:
                 found[key] = _decoder.decode(text[start:end])
     except (ValueError, IndexError, RecursionError):
@@ -158,7 +158,7 @@ def told_parts(raw: bytes) -> ToldParts:
 
 
 def _with_escapes(query: str) -> str:
-    """The statement as a server reads it, in whose strings a backslash escapes.
+    """The statement in the form in which a server reads it: in its strings a backslash is an escape.
 
     In ``Query`` a backslash is a plain character, and only quotes are doubled: TiCDC restores the statement with
     ``RestoreStringSingleQuotes`` and without ``RestoreStringEscapeBackslash`` (``addSpecialComment``).
@@ -170,9 +170,9 @@ def schema_checksum(raw: bytes) -> int:
     """The CRC-32 that TiCDC puts into the file's name, from the file's own bytes; print it as ``%010d``.
 
     TiCDC checksums a JSON text of table, database, version 0, columns sorted by the bytes of their names, and their count.
-    The column objects stand in the file with the indentation they have in that text, so their bytes are taken as they are:
-    attributes that are unknown here, and Go's own escapes, take part unchanged. A file that something else than Go wrote
-    gives a number that fits no name. Raises SchemaFileError for broken JSON or missing parts.
+    The column objects in the file have the same indentation as in that text, so their bytes are used unchanged, with unknown
+    attributes and with Go's own escapes. A file that was not written by Go gives a checksum that matches no file name. Raises
+    SchemaFileError for broken JSON or missing parts.
     """
     text = raw.decode("utf-8", "surrogateescape")
     try:
@@ -195,7 +195,7 @@ def schema_checksum(raw: bytes) -> int:
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:
-    """The members of the JSON object in ``text``: key, and where its value starts and ends."""
+    """The members of the JSON object in ``text``: key, and start and end of the value."""
     decoder = _decoder
     position = _expect(text, 0, "{")
     position = _skip(text, position)
@@ -260,13 +260,13 @@ def _name(document: dict[str, object], key: str, required: bool = True) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value for a message, cut to a length."""
+    """A value for a message, shortened."""
     text = repr(value[:_SHOWN] if isinstance(value, str) else value)
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _unicode(text: str) -> str:
-    """The text with what is no character replaced, as undecodable bytes are."""
+    """The text with lone surrogates replaced, as undecodable bytes are."""
     return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -346,5 +346,5 @@ def _column_type(entry: dict[str, object], name: str) -> ColumnType:
 
 
 def _flag(entry: dict[str, object], key: str, text: str) -> bool:
-    """Whether the attribute says ``text``; TiCDC writes booleans as strings."""
+    """Whether the attribute's value is ``text``. TiCDC writes booleans as strings."""
     return str(entry.get(key, "")).lower() == text

@@ -1,7 +1,7 @@
-"""Text of the wire formats to canonical Arrow values (``model.types.arrow_type``), a column at a time.
+"""Converts text of the wire formats to canonical Arrow values (``model.types.arrow_type``), a column at a time.
 
-Every conversion raises ``pa.ArrowInvalid`` (which is a ``ValueError``) or ``ValueError`` when some value does not fit;
-:func:`bad_places` then finds out which.
+Every conversion raises ``pa.ArrowInvalid`` (which is a ``ValueError``) or ``ValueError`` if a value is invalid;
+:func:`bad_places` then finds out which one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_time_zone(name: str) -> None:
 
 @cache
 def repeats_an_hour(time_zone: str) -> bool:
-    """Whether clocks of the zone were put back since 2000 or will be, so that one text stands for two moments."""
+    """Whether clocks of the zone were set back since 2000 or will be, so that one local time may mean two moments."""
     if time_zone in UTC_NAMES or time_zone[:1] in ("+", "-"):
         return False
     zone = ZoneInfo(time_zone)
@@ -56,15 +56,15 @@ def repeats_an_hour(time_zone: str) -> bool:
 
 
 class Written(StrEnum):
-    """What the text of a value is, in every format."""
+    """What the text of a value contains, in every format."""
 
     NUMBER = "number"
     MOMENT = "moment"
-    """A time in the zone of the changefeed."""
+    """A time in the changefeed's time zone."""
     CODE = "code"
-    """Bytes, in a code of the format's own."""
+    """Bytes, in an encoding of the format's own."""
     MEMBER = "member"
-    """Members of an ENUM or SET; some formats write their places."""
+    """Members of an ENUM or SET. Some formats write their places instead."""
     TEXT = "text"
     """MySQL's own text."""
 
@@ -81,7 +81,7 @@ WRITTEN = TypeMap(
 
 
 def canonical_from_text(texts: pa.Array, column_type: ColumnType, time_zone: str) -> pa.Array:
-    """Strings to the canonical type; TIMESTAMP from ``time_zone`` to UTC. Not for the BINARY family, whose text is coded."""
+    """Strings to the canonical type; TIMESTAMP from ``time_zone`` to UTC. Not for the BINARY family, whose text is encoded."""
     written = WRITTEN[column_type.kind]
     if written is Written.CODE:
         raise ValueError(f"the text of a {column_type} is coded")
@@ -93,7 +93,7 @@ def canonical_from_text(texts: pa.Array, column_type: ColumnType, time_zone: str
 def timestamps_to_utc(texts: pa.Array, time_zone: str) -> pa.Array:
     """TIMESTAMP text of a zone as text in UTC. Fraction digits and zero timestamps stay as they are.
 
-    A time that the end of summer time makes ambiguous is taken as the earlier one: the text does not tell which it was.
+    A time that is ambiguous at the end of summer time is taken as the earlier moment, because the text does not show which it was.
     """
     if time_zone in UTC_NAMES or len(texts) == texts.null_count:
         return texts
@@ -149,7 +149,7 @@ def _with_nulls(values: pa.Array, valid: pa.Array | None) -> pa.Array:
 
 
 class UnknownMembersError(ValueError):
-    """A value of an ENUM or SET may be the place of a member, and nobody knows the members. ``value`` is the first such value."""
+    """A value of an ENUM or SET may be the place of a member, and the members are unknown. ``value`` is the first such value."""
 
     def __init__(self, value: str) -> None:
         super().__init__("the members of the type are not known")
@@ -157,20 +157,20 @@ class UnknownMembersError(ValueError):
 
 
 class NoRoomError(Exception):
-    """The members of an ENUM or SET that values stand for have more bytes together than there is room for."""
+    """The members of an ENUM or SET that the values stand for have more bytes in total than allowed."""
 
 
 def members_from_numbers(texts: pa.Array, column_type: ColumnType, most: int) -> pa.Array:
     """ENUM indexes (from 1; 0 is the empty string) or SET bit masks to member text, as canal-JSON needs it.
 
-    Text that is no number stays. Raises ValueError for an index or a bit that has no member, UnknownMembersError for a
-    number where the members are not known, and NoRoomError where all values together have more than ``most`` bytes.
+    Text that is not a number stays unchanged. Raises ValueError for an index or a bit without a member, UnknownMembersError for a
+    number if the members are unknown, and NoRoomError if all values together have more than ``most`` bytes.
     """
     distinct = texts.dictionary_encode()
     counts = np.bincount(distinct.indices.drop_null().to_numpy(), minlength=len(distinct.dictionary))
     named: list[bytes | None] = []
     for text, count in zip(distinct.dictionary.to_pylist(), counts.tolist(), strict=True):
-        # Each is counted before the next one is made: a mask of a few digits can name many long members.
+        # Each value is counted before the next one is created: a mask of a few digits can name many long members.
         name = _member(text, column_type)
         named.append(None if name is None else name.encode())
         most -= count * len(named[-1] or b"")
@@ -195,9 +195,10 @@ def _member(text: str | None, column_type: ColumnType) -> str | None:
 
 
 def bad_places(convert: Callable[[int, int], object], length: int, most: int = 1) -> list[int]:
-    """The smallest indexes that ``convert(start, stop)`` fails on, at most ``most``; empty if it does not fail at all.
+    """The smallest indexes for which ``convert(start, stop)`` fails, at most ``most``; empty if it does not fail.
 
-    Halves the range, so one costs about two conversions of it; conversions must work on each value by itself.
+    The range is halved repeatedly, so each index costs about two conversions of the range. A conversion must treat each value by
+    itself.
     """
     found: list[int] = []
 
