@@ -1,4 +1,4 @@
-"""A target as a run and the commands beside it hold it: the sink, the ledger that goes with it, and the work place."""
+"""The parts of a target, for runs and for other commands: the sink, its ledger, and the work place."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ DEFAULT_LEDGER = ".headrace"
 
 @dataclass(frozen=True)
 class Target:
-    """What a definition says of where changes go."""
+    """The part of a definition that says where changes go."""
 
     sink: str = field(default=DEFAULT_SINK, repr=False)
     """The sink's URI."""
     ledger: str = field(default=DEFAULT_LEDGER, repr=False)
-    """Where the ledger of a sink without its own lies: a folder, or a URL."""
+    """Where the ledger is kept for a sink that has none of its own: a folder, or a URL."""
     work: str | None = field(default=None, repr=False)
     """The work place: a folder, or a URL; ``None`` is the temporary folder."""
     adopt: bool = False
     allow_non_transactional: bool = False
 
     def assembled(self) -> Assembly:
-        """The parts, which connect to nothing yet. Raises DefinitionError."""
+        """The parts, which have no connections yet. Raises DefinitionError."""
         sink = open_sink(self.sink, sink_options(adopt=self.adopt, allow_non_transactional=self.allow_non_transactional))
         return Assembly(sink, open_work(self.work), self.ledger)
 
@@ -44,7 +44,7 @@ class Assembly:
 
     @contextmanager
     def opened(self) -> Iterator[Ledger]:
-        """Enters the sink and gives its ledger, or the file ledger. At the end all is closed, and the work place removed.
+        """Opens the sink and yields its ledger, or the file ledger. At the end all is closed, and the work place is removed.
 
         Raises DefinitionError.
         """

@@ -1,7 +1,7 @@
-"""What a user says of a pipeline: a YAML file, the options of a command line, or both; put together they are one Definition.
+"""Reads a pipeline's settings from a YAML file, command-line options, or both, and combines them into one Definition.
 
-The file has the shape that Flink CDC users know (``source:``, ``sink:``, ``pipeline:``); sources and sinks are named by URI. Every
-value is taken as the text that was written, so ``spark.ui.enabled: false`` is ``false`` and no ``False``.
+The file has the structure of Flink CDC's files (``source:``, ``sink:``, ``pipeline:``), but names sources and sinks by URI. Every
+value is read as the text in the file, so ``spark.ui.enabled: false`` is ``false`` and not ``False``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Path = tuple[str | int, ...]
 _T = TypeVar("_T")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
-# Nobody writes this much by hand; but an alias that holds itself, or that is repeated in others, has no end.
+# No file written by hand is this large, but an alias that contains itself, or is repeated in other aliases, expands without end.
 _MOST_LEVELS = 50
 _MOST_VALUES = 100_000
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -46,7 +46,7 @@ _NOT_BUILT = {
 
 @dataclass(frozen=True)
 class Definition:
-    """One pipeline: where from, where to, and how. ``spark`` are Spark settings; ``changefeed`` is a TOML file's path."""
+    """One pipeline: source, target and settings. ``spark`` are Spark settings; ``changefeed`` is the path of a TOML file."""
 
     source: str = field(repr=False)
     sink: str = field(default=DEFAULT_SINK, repr=False)
@@ -71,7 +71,10 @@ class Definition:
 
 
 def parse_name(text: str) -> str:
-    """A pipeline's name. Raises DefinitionError: servers take names that differ in spaces at the end for one, and locks do not."""
+    """A pipeline's name. Raises DefinitionError for a name that begins or ends with white space.
+
+    Servers treat names that differ only in trailing spaces as equal, but their locks do not.
+    """
     if text != text.strip():
         raise DefinitionError(
             f"{text!r} begins or ends with white space, and cannot be the name of a pipeline.", f"Write {text.strip()!r}."
@@ -80,7 +83,7 @@ def parse_name(text: str) -> str:
 
 
 class _Part(BaseModel):
-    """A mapping of the file; names are written with dashes."""
+    """A mapping in the file. Its keys are written with dashes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-"))
 
@@ -93,8 +96,8 @@ class SourcePart(_Part):
 
 
 class SinkPart(_Part):
-    """Where they go. ``adopt`` accepts target tables that hold rows already, ``allow-non-transactional`` those of an engine without
-    transactions."""
+    """Where changes go. ``adopt`` accepts target tables that already hold rows, ``allow-non-transactional`` tables of an engine
+    without transactions."""
 
     uri: str
     adopt: bool | None = None
@@ -102,7 +105,7 @@ class SinkPart(_Part):
 
 
 class PipelinePart(_Part):
-    """How. ``ledger``, ``work`` and ``dead-letters`` are folders, relative to the definition's, or URLs."""
+    """How the pipeline runs. ``ledger``, ``work`` and ``dead-letters`` are URLs, or folders relative to the definition's folder."""
 
     name: str | None = None
     tables: str | None = None
@@ -129,8 +132,8 @@ class DefinitionFile(_Part):
 
 @dataclass(frozen=True)
 class Settings:
-    """What was said of a pipeline; ``None`` and empty mappings are what was left open. ``poll_interval`` is in seconds,
-    ``max_cut`` in bytes."""
+    """The settings of a pipeline from one origin. Unset ones are ``None`` or empty. ``poll_interval`` is in seconds, ``max_cut`` in
+    bytes."""
 
     source: str | None = field(default=None, repr=False)
     changefeed: str | None = None
@@ -157,7 +160,7 @@ class Settings:
             parse_name(self.name)
 
     def over(self, other: Settings) -> Settings:
-        """These, completed by the other's: where both say something, these win (keys, policies and Spark settings one by one)."""
+        """These settings, completed by ``other``. These win; keys, policies and Spark settings are merged one by one."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         mixed = {
             "keys": self.keys.over(other.keys),
@@ -168,12 +171,12 @@ class Settings:
 
     @property
     def source_uri(self) -> str:
-        """The source's URI with what an option says in it. Raises DefinitionError when there is no source."""
+        """The source's URI, with ``strict=true`` added if that option is set. Raises DefinitionError if there is no source."""
         if self.source is None:
             raise DefinitionError(
                 "No source is given.", "Name it with --source, or name a definition file: headrace run pipeline.yaml."
             )
-        # Of a parameter that is there twice the last one counts.
+        # If a parameter is there twice, the last one counts.
         return self.source + ("&" if "?" in self.source else "?") + "strict=true" if self.strict else self.source
 
     @property
@@ -186,7 +189,7 @@ class Settings:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """All that may hold secrets."""
+        """All URIs and paths that may contain secrets."""
         return tuple(uri for uri in (self.source, self.sink, self.ledger, self.work, self.dead_letters) if uri)
 
     @property
@@ -195,7 +198,7 @@ class Settings:
         return Target(self.sink_uri, self.ledger_place, self.work, bool(self.adopt), bool(self.allow_non_transactional))
 
     def letters(self) -> DeadLetters | None:
-        """The dead-letter folder, where one is named. Raises DefinitionError when one is needed and is not."""
+        """The dead-letter folder, if one is named. Raises DefinitionError if one is needed and not named."""
         if self.dead_letters is not None:
             most = MOST_LETTERS if self.max_dead_letters is None else self.max_dead_letters
             return open_dead_letters(self.dead_letters, self.name or "default", most)
@@ -207,7 +210,7 @@ class Settings:
         return None
 
     def definition(self, options: RunOptions) -> Definition:
-        """The pipeline; ``options`` say how long to run. Raises DefinitionError."""
+        """The pipeline. ``options`` says how long to run. Raises DefinitionError."""
         table_filter, target = TableFilter.parse(self.tables or ""), self.target
         return Definition(
             source=self.source_uri,
@@ -234,7 +237,7 @@ class Settings:
 
 
 def read_settings(path: Path) -> Settings:
-    """What a definition file says. Raises DefinitionError, with the file, the line and the key of what is wrong."""
+    """The settings in a definition file. Raises DefinitionError, which names the file, the line and the key of the error."""
     return _Reader(path).read()
 
 
@@ -269,7 +272,7 @@ def parse_count(text: str) -> int:
 
 
 class _Reader:
-    """Reads one file and knows the line of each key in it."""
+    """Reads one file, and records the line of each key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -283,7 +286,7 @@ class _Reader:
         try:
             file = DefinitionFile.model_validate(document)
         except ValidationError as error:
-            # What is missing is often there under a mistyped name, which says more.
+            # A missing key is often there with a typing error, and the error about that key is more helpful.
             raise self._explained(min(error.errors(), key=lambda told: told["type"] != "extra_forbidden")) from None
         return self._settings(file)
 
@@ -351,7 +354,7 @@ class _Reader:
         )
 
     def _refuse_type(self, document: Mapping[str, Any], section: str) -> None:
-        """Flink CDC names connectors by ``type:``, with the rest in keys of their own."""
+        """Raises DefinitionError for ``type:``. Flink CDC names connectors by it, and has the other settings in keys of their own."""
         part = document.get(section)
         if not isinstance(part, dict) or "type" not in part or "uri" in part:
             return
@@ -402,7 +405,7 @@ class _Reader:
             raise self._wrong(place, f"{folder} names no folder: there is no such user.", "Write the path in full.") from None
 
     def _at(self, place: _Path, read: Callable[[], _T]) -> _T:
-        """What ``read`` gives; what it refuses is told with its place in the file."""
+        """Returns what ``read`` returns. Adds the place in the file to the errors that it raises."""
         try:
             return read()
         except DefinitionError as error:

@@ -1,4 +1,4 @@
-"""Places that only this machine reaches, and tasks on other machines would write to their own disks in their stead."""
+"""Finds places that only this machine can reach. Tasks on other machines would write to their own disks instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STORE = "s3://bucket/prefix"
 def local_places(
     master: str, source: EventSource | None, capabilities: SinkCapabilities, work: WorkLease, letters: DeadLetters | None
 ) -> Iterator[DefinitionError]:
-    """One error for each place that workers need and do not reach; none where Spark's ``master`` is local."""
+    """One error for each place that workers need and cannot reach; none if Spark's ``master`` is local."""
     if is_local(master):
         return
     why = f"Spark runs on other machines (spark.master={master})"
@@ -41,6 +41,6 @@ def local_places(
 def require_shared_places(
     master: str, source: EventSource | None, capabilities: SinkCapabilities, work: WorkLease, letters: DeadLetters | None
 ) -> None:
-    """Raises DefinitionError for the first place that workers need and do not reach."""
+    """Raises DefinitionError for the first place that workers need and cannot reach."""
     for error in local_places(master, source, capabilities, work, letters):
         raise error

@@ -1,8 +1,8 @@
-"""Connectors by URI scheme: entry points, ours and third parties' alike.
+"""Finds connectors by URI scheme. All connectors, also Headrace's own, are registered as entry points.
 
 A source is registered in the group ``headrace.sources`` under its scheme, as a function ``(uri, options) -> DataSource``; a sink in
-``headrace.sinks``, as ``(uri, options) -> DataSink``. ``options`` is a mapping of what was said beside the URI
-(``ConnectorOptions``); a connector refuses what it does not know by name.
+``headrace.sinks``, as ``(uri, options) -> DataSink``. ``options`` is a mapping of the settings besides the URI
+(``ConnectorOptions``). A connector rejects options that it does not have, and names them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from headrace.sources.base import DataSource
 
 
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> DataSource:
-    """The source that a URI names. Raises DefinitionError for an unknown scheme, parameter or option, MissingPartError where a
-    package that it needs is not installed.
+    """The source that a URI names.
+
+    Raises DefinitionError for an unknown scheme, parameter or option, and MissingPartError if a package that it needs is not
+    installed.
     """
     return cast(DataSource, _loaded(_entry("headrace.sources", uri, "source"))(uri, options))
 
@@ -35,7 +37,7 @@ def source_options(changefeed: str | None) -> ConnectorOptions:
 
 
 def sink_options(*, adopt: bool = False, allow_non_transactional: bool = False) -> ConnectorOptions:
-    """``adopt`` takes over tables that hold rows already, ``allow_non_transactional`` those whose writes cannot be rolled back."""
+    """``adopt`` accepts tables that already hold rows, ``allow_non_transactional`` tables whose writes cannot be rolled back."""
     said = {"adopt": adopt, "allow-non-transactional": allow_non_transactional}
     return {name: value for name, value in said.items() if value}
 

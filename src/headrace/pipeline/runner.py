@@ -1,7 +1,7 @@
-"""From a definition to a running pipeline: opens source, sink and ledger, starts Spark beside, and answers signals.
+"""Runs a definition: opens source, sink and ledger, starts Spark in parallel, and handles signals.
 
-The loop runs on a thread of its own. The session starts on another, so that PySpark leaves the signal handlers alone (it
-replaces SIGINT's when a session starts on the main thread); the main thread keeps ticking for the display.
+The loop runs on a thread of its own. The Spark session starts on another thread, because PySpark replaces the SIGINT handler if a
+session starts on the main thread. The main thread only ticks for the display.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
 _LAST_SECONDS = 8.0
 _STOP_SECONDS = 8.0
-"""How long the JVM has to end by itself; it takes a second or two."""
+"""How long to wait for the JVM to end by itself, which usually takes one or two seconds."""
 
 
 class Display(Observer, Protocol):
-    """An observer that is also told, five times a second, that time passes."""
+    """An observer whose ``tick`` is also called, five times per second."""
 
     def tick(self, files: int, rows: int) -> None: ...
 
 
 class PipelineRun:
-    """One run of a definition. ``engine`` may be shared between runs of one process; it is stopped only when it is ours."""
+    """One run of a definition. ``engine`` may be shared between runs of one process; the run stops it only if it created it."""
 
     def __init__(self, definition: Definition, display: Display, engine: SparkEngine | None = None) -> None:
         self._definition, self._display = definition, display
@@ -79,7 +79,7 @@ class PipelineRun:
         try:
             if not self._engine.started:
                 self._display.phase(_STARTING)
-                # Before anything is changed in the target: without Java no row could follow a schema change.
+                # Checked before anything is changed in the target: without Java no rows could be written after a schema change.
                 find_java()
                 self._warming.start()
             worker.start()
@@ -101,18 +101,18 @@ class PipelineRun:
 
     @property
     def state(self) -> LedgerState:
-        """What the ledger said when the run ended, or says by now; empty for a run that never reached it."""
+        """The ledger's record at the end of the run, or now if the run is not over. Empty if the run never reached the ledger."""
         return self._loop.state if self._loop is not None else LedgerState(self._definition.name)
 
     def stop(self) -> None:
-        """Lets the run end after the cut that is being applied, which is abandoned after ten seconds. For any thread."""
+        """Ends the run after the current cut, which is abandoned after ten seconds. May be called from any thread."""
         if self._interrupted_at is None:
             self._interrupted_at = time.monotonic()
             if self._loop is not None:
                 self._loop.stop()
 
     def _stop_engine(self) -> None:
-        """A JVM that does not answer is ended: the process must not wait for it."""
+        """Stops the engine. A JVM that does not answer is killed, because the process must not wait for it."""
         stopping = AbandonableThread(self._engine.stop, "headrace-stop")
         stopping.start()
         if not stopping.ended.wait(_STOP_SECONDS):
@@ -120,7 +120,7 @@ class PipelineRun:
             stopping.ended.wait(_STOP_SECONDS)
 
     def _warm_up(self) -> None:
-        # What fails here fails again, with its cause, when the loop asks for the session.
+        # An error here occurs again, with its cause, when the loop requests the session.
         try:
             self._engine.start()
             self._engine.warm_up()
@@ -129,7 +129,7 @@ class PipelineRun:
 
     def _wait_for_spark(self) -> None:
         if self._warming.is_alive():
-            self._display.phase(_STARTING)  # again, where the loop told of something else meanwhile
+            self._display.phase(_STARTING)  # again, in case the loop has shown another phase meanwhile
         while self._warming.is_alive() and self._interrupted_at is None:
             self._warming.join(_TICK_SECONDS)
 
@@ -175,7 +175,7 @@ class PipelineRun:
             self._abandoned = True
 
     def _cancel_when_overdue(self) -> None:
-        """Again at every tick: a signal between two jobs of a cut cancels nothing, and then the next job begins."""
+        """Cancels the running job. Repeated at every tick, because a cancellation between two jobs does not affect the next job."""
         if self._interrupted_at is None or not (self._abandoned or time.monotonic() - self._interrupted_at > _GRACE_SECONDS):
             return
         self._cancelled_at = self._cancelled_at or time.monotonic()
@@ -184,7 +184,7 @@ class PipelineRun:
             self._cancelling.start()
 
     def _is_hopeless(self) -> bool:
-        """What cannot be cancelled within eight seconds is left behind, as a crash would leave it."""
+        """Whether the run could not be cancelled within eight seconds. It is then abandoned, with the same effect as a crash."""
         return self._cancelled_at is not None and time.monotonic() - self._cancelled_at > _LAST_SECONDS
 
     def _cancel(self) -> None:
@@ -193,7 +193,7 @@ class PipelineRun:
 
 
 def _install(handlers: Mapping[signal.Signals, object]) -> dict[signal.Signals, object]:
-    """Sets signal handlers and returns the former ones; outside the main thread there is nothing to set."""
+    """Sets signal handlers and returns the previous ones. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
