@@ -1,1 +1,1 @@
-"""Folders and object stores: how a URL names one, what is written there, and the work place of a run."""
+"""Folders and object stores: their URLs, access to them, and the work place of a run."""

@@ -1,7 +1,7 @@
-"""How a path or a URL names a folder or an object store: the one reading of it for sources, ledgers, dead letters and work places.
+"""Parses the paths and URLs of folders and object stores, for sources, ledgers, dead letters and work places.
 
-The parameters are those of TiDB's external storage URIs (TiDB documentation, "URI Formats of External Storage Services"). Which of
-them a client can follow is the client's matter: pyarrow reads change data, obstore writes.
+The parameters are those of TiDB's external storage URIs (TiDB documentation, "URI Formats of External Storage Services"). Which
+parameters are supported depends on the client: pyarrow reads change data, obstore writes.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ STORE_PARAMETERS = frozenset(
         "use-accelerate-endpoint",
     }
 )
-"""What a URL may say of its store. Storage class, ACL and encryption only concern writing."""
+"""The parameters that a URL may have for its store. Storage class, ACL and encryption concern only writing."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A folder, or a prefix in an object store. It pickles, with the credentials that its URL carried, and never shows them."""
+    """A folder, or a prefix in an object store. It can be pickled, with the credentials of its URL, and never shows them."""
 
     scheme: str
-    """As it was written; :attr:`service` is what it means."""
+    """The scheme as it was written; :attr:`service` is its meaning."""
     path: str
-    """Of a folder the whole path; of a store the prefix, with a slash in front and none at its end."""
+    """For a folder the whole path; for a store the prefix, with a leading slash and no trailing slash."""
     bucket: str = ""
-    """The bucket or container, the host of HDFS, empty for a folder."""
+    """The bucket or container, or the host of HDFS; empty for a folder."""
     port: int = 0
     user: str = ""
     parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -76,7 +76,7 @@ class Location:
 
     @classmethod
     def of_uri(cls, uri: Uri) -> Self:
-        """The location that a URL names. Raises DefinitionError for a scheme or a form that is not one."""
+        """The location that a URL names. Raises DefinitionError for an unsupported scheme or an invalid form."""
         if uri.scheme not in SERVICES:
             raise DefinitionError(f"{uri.scheme}:// is not a storage service.", f"Known are: {', '.join(sorted(SERVICES))}.")
         path = uri.path.rstrip("/")
@@ -100,7 +100,7 @@ class Location:
         """The location of a plain path; ``~`` is the user's home. Raises DefinitionError."""
         try:
             return cls(FILE, str(Path(path).expanduser().absolute()))
-        except (RuntimeError, UnicodeEncodeError):  # the second of a name with half of a character
+        except (RuntimeError, UnicodeEncodeError):  # the second for a name with a lone surrogate
             raise DefinitionError(f"{path} names no folder: there is no such user.", "Write the path in full.") from None
 
     @property
@@ -110,7 +110,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of the machine, and so another one, or none, on every other machine."""
+        """Whether it is a folder of this machine. On any other machine the same path is another folder, or none."""
         return self.service == FILE
 
     @property
@@ -122,20 +122,20 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The URL without user, password or parameters: what may be printed, and stored as an identity."""
+        """The URL without user, password or parameters. It may be printed, and stored as an identity."""
         host = f"[{self.bucket}]" if ":" in self.bucket else self.bucket
         return f"{self.scheme}://{host}{f':{self.port}' if self.port else ''}{self.path}"
 
     @property
     def place(self) -> str:
-        """What messages call it: a plain path, or the URL with the endpoint's host."""
+        """The location's name in messages: a plain path, or the URL with the endpoint's host."""
         if self.is_local:
             return self.path
         return f"{self.url} at {self.endpoint_host}" if self.endpoint and self.service != HDFS else self.url
 
     @property
     def endpoint(self) -> str:
-        """The URL of the store's endpoint, with its scheme (``https`` where none was written); empty: the service's own."""
+        """The URL of the store's endpoint, with its scheme (default ``https``); empty for the service's own endpoint."""
         endpoint = self.parameter("endpoint") or self.parameter("s3.endpoint")
         return endpoint if not endpoint or "://" in endpoint else f"https://{endpoint}"
 
@@ -151,35 +151,35 @@ class Location:
 
     @property
     def is_named_by_host(self) -> bool:
-        """Whether an S3 bucket is a part of the host's name. TiDB's default is the path; Alibaba only answers on bucket.host."""
+        """Whether an S3 bucket is a part of the host's name. TiDB's default is the path; Alibaba only accepts bucket.host."""
         by_path = self.parameter("force-path-style") or "true"
         return self.parameter("provider") in ("alibaba", "oss") or by_path.lower() in ("false", "0")
 
     @property
     def region(self) -> str:
-        """The region of S3, from the URL or the environment; empty where neither tells."""
+        """The region of S3, from the URL or the environment; empty if neither has it."""
         return self.parameter("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
 
     @property
     def account(self) -> str:
-        """The account of Azure, from the URL or the environment; empty where neither tells."""
+        """The account of Azure, from the URL or the environment; empty if neither has it."""
         named = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
         return self.parameter("account-name") or next((os.environ[name] for name in named if os.environ.get(name)), "")
 
     @property
     def account_key(self) -> str:
-        """The account's key, from the URL or the environment; empty where neither tells, or the URL has a ``sas-token``."""
+        """The account's key, from the URL or the environment; empty if neither has it, or if the URL has a ``sas-token``."""
         if self.parameter("sas-token"):
             return ""
         named = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
         return self.parameter("account-key") or next((os.environ[name] for name in named if os.environ.get(name)), "")
 
     def parameter(self, name: str) -> str:
-        """The value of a parameter, empty where the URL does not say it."""
+        """The value of a parameter; empty if the URL does not have it."""
         return dict(self.parameters).get(name, "")
 
     def masked(self, text: str) -> str:
-        """The text without what is secret in the location's parameters."""
+        """The text without the secret values of the location's parameters."""
         secrets = [value for name, value in self.parameters if name in SECRET_PARAMETERS]
         if "@" in self.endpoint:
             secrets.append(self.endpoint.partition("://")[2].rpartition("@")[0])

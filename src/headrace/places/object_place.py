@@ -1,6 +1,6 @@
-"""Folders and object stores that Headrace writes to: the file ledger, dead letters and a run's work place lie in one.
+"""Folders and object stores that Headrace writes to: for the file ledger, dead letters and a run's work place.
 
-Nothing connects before the store is used; every error of a store becomes one sentence without secrets.
+No connection is opened before the store is used. Every error of a store becomes one sentence without secrets.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _PARAMETERS: Mapping[str, frozenset[str]] = {
     GCS: frozenset({"credentials-file"}),
     AZURE: frozenset({"account-name", "account-key", "sas-token"}),
 }
-"""What obstore can follow. Other parameters are refused, so that none is ignored silently."""
-# A store that does not answer is told within a minute; the run goes on trying.
+"""The parameters that obstore supports. Other parameters are rejected, so that none is ignored silently."""
+# A store that does not answer is reported within a minute; the run keeps trying.
 _CLIENT: dict[str, Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=20)}
 _RETRIES: dict[str, Any] = {
     "max_retries": 5,
@@ -53,16 +53,16 @@ _RETRIES: dict[str, Any] = {
 
 
 def open_place(location: str, what: str) -> Place:
-    """The place that a path or a URL names; ``what`` is what messages call it ("ledger").
+    """The place that a path or a URL names. ``what`` is its name in messages ("ledger").
 
-    Raises DefinitionError, also for a folder that other users own, can write to or can exchange: what lies there is trusted, and
-    they could have files of this user's removed or copied through links. It is asked again whenever the folder is made or used.
+    Raises DefinitionError, also for a folder that other users own, can write to or can replace: its content is trusted, and links
+    in it could cause this user's files to be removed or copied. The check is repeated whenever the folder is created or used.
     """
     return _private(named_place(location, what))
 
 
 def named_place(location: str, what: str) -> Place:
-    """As :func:`open_place`, for a folder too in which the caller makes one of its own (``headrace.scratch``).
+    """As :func:`open_place`, but also for a shared folder in which the caller creates its own folder (``headrace.scratch``).
 
     Raises DefinitionError.
     """
@@ -80,18 +80,18 @@ def _private(place: Place) -> Place:
     with suppress(OSError):
         try:
             place.require_own()
-        except ValueError:  # a NUL, or what is no Unicode
+        except ValueError:  # a NUL, or a lone surrogate
             raise DefinitionError(f"{place.location.path!r} names no folder.", "Write a path without control characters.") from None
     return place
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder or an object store's prefix. It pickles, with the credentials that its URL carried, and never shows them."""
+    """A folder or an object store's prefix. It can be pickled, with the credentials of its URL, and never shows them."""
 
     location: Location
     what: str
-    """What messages call it ("ledger")."""
+    """The place's name in messages ("ledger")."""
     _stores: list[ObjectStore] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[Place], tuple[Location, str]]:
@@ -102,12 +102,12 @@ class Place:
         return self.location.is_local
 
     def require_own(self) -> None:
-        """Raises DefinitionError for a folder that other users own, can write to, or can exchange, and ``OSError``."""
+        """Raises DefinitionError for a folder that other users own, can write to or can replace. Raises ``OSError``."""
         if self.is_local:
             require_own_folder(Path(self.location.path), self.what)
 
     def store(self, create: bool) -> ObjectStore | None:
-        """The store; ``None`` for a folder that is not there and is not to be created."""
+        """The store; ``None`` for a folder that does not exist, unless ``create`` is set."""
         if self.is_local and not create and not Path(self.location.path).is_dir():
             return None
         self.require_own()
@@ -116,9 +116,9 @@ class Place:
         return self._stores[0]
 
     def put(self, key: str, data: bytes, *, create: bool = False) -> None:
-        """Writes an object whole, under a key as the store knows it. With ``create`` it must not be there: AlreadyExistsError.
+        """Writes an object atomically. ``key`` is the key in the store. With ``create``, raises AlreadyExistsError if it exists.
 
-        A file has mode 0600 from its beginning, and folders that are made have 0700, whatever the umask: what lies there are rows.
+        A file has mode 0600 from its creation on, and created folders have mode 0700, whatever the umask: the files contain rows.
         """
         if self.is_local:
             make_own_folder(Path(self.location.path), self.what)
@@ -129,7 +129,7 @@ class Place:
             obstore.put(store, key, data, mode="create" if create else "overwrite")
 
     def is_file(self, key: str) -> bool:
-        """Whether a key is worth reading: in a folder, links are not followed, and a pipe would be read for ever."""
+        """Whether a key is a regular object. In a folder, links must not be followed, and reading a pipe would never end."""
         if not self.is_local:
             return True
         with suppress(OSError):
@@ -137,7 +137,7 @@ class Place:
         return False
 
     def keys(self, folder: str) -> list[str]:
-        """The keys of all files below a folder; none where there is no store yet."""
+        """The keys of all files below a folder; empty if there is no store yet."""
         store = self.store(create=False)
         listed = (item["path"] for chunk in obstore.list(store, folder) for item in chunk) if store else ()
         return [key for key in listed if self.is_file(key)]
@@ -175,14 +175,14 @@ class Place:
         try:
             yield
         except (BaseError, OSError) as error:
-            # The first line: the rest is a dump of the client's state.
+            # Only the first line, because the rest is a dump of the client's state.
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             told = self.location.masked(reason)
             raise SinkUnreachableError(f"The {self.what} {self.location.url} cannot be used: {told}") from None
 
 
 def _put_file(root: Path, key: str, data: bytes, create: bool) -> None:
-    """As obstore does it, which gives files the mode of the umask: first under a name that its listings leave out."""
+    """Writes a file as obstore does: first under a name that obstore's listings leave out. obstore itself would use the umask."""
     path = root / key
     make_private(path.parent)
     fresh = path.with_name(f"{path.name}#{secrets.randbits(63)}")
@@ -205,7 +205,7 @@ def _given(**settings: str) -> dict[str, str]:
 
 @contextmanager
 def ignoring_absence() -> Iterator[None]:
-    """What is to be removed or read may be gone already."""
+    """Ignores that an object to remove or read is already gone."""
     try:
         yield
     except (NotFoundError, FileNotFoundError):  # a fenced run sweeps too
@@ -213,6 +213,6 @@ def ignoring_absence() -> Iterator[None]:
 
 
 def folder_name(text: str) -> str:
-    """Any text as the name of one folder."""
+    """Encodes any text as the name of one folder."""
     # quote() leaves dots alone, and a folder must not be named "." or "..".
     return quote(text, safe=" ").replace(".", "%2E")

@@ -1,4 +1,4 @@
-"""Which tables a pipeline takes: patterns such as ``shop.*,!shop.tmp_*``."""
+"""The table filter of a pipeline: patterns such as ``shop.*,!shop.tmp_*``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headrace.model.table import TableId, folded_name
 class TableFilter:
     """Includes a table when the last pattern that matches it does not begin with ``!`` (as TiCDC's own filter rules do).
 
-    Names match without case, ``*`` and ``?`` as in a shell. With no patterns everything is included; when every pattern
-    excludes, everything else is included. A database is included when a table in it could be.
+    Names match without case; ``*`` and ``?`` work as in a shell. Without patterns everything is included. If all patterns exclude,
+    everything else is included. A database is included if a table in it could be.
     """
 
     patterns: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> TableFilter:
-        """From a comma-separated list. Raises DefinitionError for a pattern that has no database part."""
+        """Parses a comma-separated list. Raises DefinitionError for a pattern without a database part."""
         patterns = tuple(part.strip() for part in text.split(",") if part.strip())
         for pattern in patterns:
             if "." not in pattern.removeprefix("!"):

@@ -1,4 +1,4 @@
-"""Where a table of the source goes in the target: every table keeps its name. Routes will be asked here."""
+"""Maps a table of the source to its table in the target: every table keeps its name. A mapping by routes belongs here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def target_of(table_id: TableId) -> TableId:
 
 
 def routed(schema: TableSchema) -> TableSchema | None:
-    """The shape of the target's table for one of the source; ``None`` where it is the source's own, with its name."""
+    """The shape of the target's table for a table of the source; ``None`` if it is the source's shape under the same name."""
     target = target_of(schema.table_id)
     return None if target == schema.table_id else replace(schema, table_id=target)
