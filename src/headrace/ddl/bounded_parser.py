@@ -1,4 +1,4 @@
-"""sqlglot's reading of MySQL's SQL, with an end: some constructs cost it twice the time for each level of nesting."""
+"""Parses MySQL's SQL with sqlglot, with a limit on steps: some constructs double its time with each level of nesting."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import ParseError, SqlglotError
 
 _STEPS_A_TOKEN, _STEPS_AT_LEAST = 100, 5_000
-"""Statements of people take 2 to 20 steps a token, those of TiDB's own tests too."""
+"""Real statements and those of TiDB's own tests take 2 to 20 steps per token."""
 
 
 class _Parser(MySQL.Parser):  # type: ignore[misc, unused-ignore]
-    """Counts its steps, back and forth."""
+    """Counts its steps forward and back, and stops at the limit."""
 
     steps_left = 0
 
@@ -24,7 +24,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc, unused-ignore]
 
 
 def parse(text: str) -> list[Any]:
-    """The statements of a text as sqlglot's trees. Raises SqlglotError for what cannot be read, and for what takes too long."""
+    """The statements of a text as sqlglot trees. Raises SqlglotError for a text that cannot be parsed or takes too long."""
     dialect = MySQL()
     tokens = dialect.tokenize(text)
     parser = _Parser(dialect=dialect)
@@ -33,5 +33,5 @@ def parse(text: str) -> list[Any]:
         return list(parser.parse(tokens, text))
     except RecursionError:
         raise SqlglotError("it is nested too deeply") from None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # sqlglot stumbles over some texts
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # sqlglot raises these for some invalid texts
         raise SqlglotError(f"it cannot be read ({error})") from None

@@ -1,4 +1,4 @@
-"""A statement and the shapes around it, to typed schema changes and the objects they touch."""
+"""Classifies a statement: from its text and the shapes before and after, to typed schema changes and the objects they touch."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_D
 
 @dataclass(frozen=True)
 class Classified:
-    """The events of one statement, in order, and the objects it changes and reads (a database is ``TableId(db)``).
+    """The events of one statement, in order, and the objects that it changes and reads (a database is ``TableId(db)``).
 
-    ``parsed`` is false when the text was not understood at all: then nobody knows what else it touches.
+    ``parsed`` is false if the text was not understood at all. It is then unknown what else the statement touches.
     """
 
     events: tuple[SchemaChangeEvent, ...]
@@ -47,18 +47,23 @@ def classify(
 ) -> Classified:
     """Classifies a DDL statement; never raises.
 
-    ``table_id`` is the object the source filed it under (for a rename the new name), ``database`` the current database for
-    names without one. ``before`` and ``after`` are that object's shapes, ``None`` where there is none: they decide about
-    structure, the text about the kind. An empty statement only tells a shape: a table that comes to be when there was none
-    before, else the difference, which may be no events at all. A table that was first seen by an ALTER comes to be, too, but for
-    one that exchanges rows.
-    ``partitioning`` is how the object was partitioned before, as far as that is known.
+    Args:
+        statement: the DDL text. An empty text stands for a shape alone: it creates the table if there was none before; else it
+            gives the difference of the shapes, which may be no events at all.
+        database: the current database for names without one.
+        table_id: the object under which the source stores the statement (for a rename, the new name).
+        before: the object's shape before the statement, ``None`` if there is none. The shapes determine the structure, the text
+            determines the kind.
+        after: the object's shape after the statement, ``None`` if there is none.
+        partitioning: how the object was partitioned before, if it is known.
+
+    A table that is first seen in an ALTER is created too, unless the ALTER exchanges rows.
     """
     read = read_statement(statement, database)
     if read.kind in _DATABASE_KINDS:
         return _of_database(read.kind, table_id if table_id.is_database and table_id.database else read.tables[0])
     if read.kind in (StatementKind.DROP_TABLE, StatementKind.DROP_VIEW):
-        # One name alone is the one the source filed the statement under: its own spelling counts.
+        # A single name is the one under which the source stores the statement; the source's spelling counts.
         dropped = (table_id,) if len(read.tables) == 1 and not table_id.is_database else read.tables
         event = DropTableEvent if read.kind is StatementKind.DROP_TABLE else OtherEvent
         return _result(tuple(event(table) for table in dropped), dropped)
@@ -68,16 +73,16 @@ def classify(
 
 
 def changes_rows_unseen(statement: str, database: str) -> bool:
-    """Whether a statement changes rows that no change event will tell.
+    """Whether a statement changes rows without row events.
 
-    So do dropping, truncating and exchanging partitions, and bringing dropped tables back: a target that cannot run the
-    statement itself would go wrong without a word.
+    This is so for dropping, truncating and exchanging partitions, and for recovering dropped tables. A target that cannot run such
+    a statement itself would silently have wrong rows.
     """
     return bool(row_events(statement, database, TableId(database), None))
 
 
 def column_renames(read: Statement, before: TableSchema, after: TableSchema) -> dict[str, str]:
-    """Old to new column names: those that TiDB's column ids prove, then those that the text tells."""
+    """Old to new column names: first those proven by TiDB's column ids, then those in the text."""
     renames = renames_by_id(before, after)
     for old, new in read.column_renames:
         renames.setdefault(old, new)
@@ -120,10 +125,10 @@ def _of_table(
     after: TableSchema | None,
     of_rows: tuple[SchemaChangeEvent, ...],
 ) -> Classified:
-    """All that is about one table, the empty statement, and what only carries a statement.
+    """Classifies statements about one table, the empty statement, and changes that have only a statement.
 
-    ``of_rows`` are the events of rows that change without row events. They come last: in the shape afterwards, their
-    conditions hold of the rows that are there.
+    ``of_rows`` are the events for rows that change without row events. They come last, because their conditions apply to the rows
+    in the shape afterwards.
     """
     events: tuple[SchemaChangeEvent, ...] = ()
     if read.kind is StatementKind.TRUNCATE_TABLE:
@@ -133,7 +138,7 @@ def _of_table(
     elif read.kind is not StatementKind.CREATE_VIEW and before and after:
         events = difference(before, after, column_renames(read, before, after)) + of_rows
     elif read.kind is StatementKind.ALTER_TABLE and len(read.tables) > 1:
-        events = of_rows  # the rows that it exchanges with another table are not brought by a table that comes to be empty
+        events = of_rows  # creating the table empty would not bring the rows that it exchanges with another table
     elif after and read.kind in (StatementKind.EMPTY, StatementKind.ALTER_TABLE):
         events = (CreateTableEvent(table_id, after),)
     if not events and read.kind is not StatementKind.EMPTY:

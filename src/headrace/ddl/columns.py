@@ -1,8 +1,8 @@
-"""What a column list does not tell and DDL text does: generated and hidden columns, the key of a table without primary key, and
-the members of ENUM and SET.
+"""Adds to a column list what only DDL text contains: generated and hidden columns, the key of a table without primary key, and the
+members of ENUM and SET.
 
-TiCDC's schema files list virtual generated columns and the hidden columns behind expression indexes though rows carry neither,
-and do not record unique keys; those of older releases do not list members.
+TiCDC's schema files list virtual generated columns and the hidden columns of expression indexes, although rows carry neither. They
+do not record unique keys. Files of older releases do not list members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HIDDEN_PREFIX = "_V$_"
 
 @dataclass(frozen=True)
 class _Generation:
-    """How a column is generated, and from which words; of a plain column, from none."""
+    """How a column is generated, and the words of its expression; both empty for a plain column."""
 
     kind: Generated | None = None
     expression: tuple[Word, ...] = ()
@@ -30,24 +30,24 @@ class _Generation:
 
 @dataclass
 class _Facts:
-    """Found in a text: per folded column name how it is generated, if at all, and what becomes of indexes that are there.
-
-    ``dropped`` are the folded names of dropped ones, ``renamed`` maps old ones to new names. ``members`` are those of ENUM and
-    SET columns.
-    """
+    """What a text says about columns and about existing indexes."""
 
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By folded column name, the members of ENUM and SET columns."""
     generated: dict[str, _Generation] = field(default_factory=dict)
+    """By folded name of each column that the text defines, how it is generated, if at all."""
     dropped: set[str] = field(default_factory=set)
+    """The folded names of dropped indexes."""
     renamed: dict[str, str] = field(default_factory=dict)
+    """The new names of renamed indexes, by folded old name."""
 
 
 def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
-    """The schema with ``generated`` and ``hidden`` marks, expressions, and members and a handle key where the source told none.
+    """The schema with ``generated`` and ``hidden`` marks and expressions, and with members and a handle key if the source has none.
 
-    A table without primary key gets the columns of a UNIQUE key whose columns are all NOT NULL, stored, and whole (no prefix, no
-    expression): the one it had for as long as that is there, else the first. ``before`` is the table's shape before the
-    statement: its marks and unique keys are kept unless the statement creates the table anew. For CREATE TABLE … LIKE give the
+    The handle key of a table without primary key is a UNIQUE key whose columns are all NOT NULL, stored, and whole (no prefix, no
+    expression): the former handle key as long as it exists, else the first such key. ``before`` is the table's shape before the
+    statement. Its marks and unique keys are kept unless the statement creates the table anew. For CREATE TABLE … LIKE, pass the
     shape of the pattern as ``before``.
     """
     read = read_statement(statement, schema.table_id.database)
@@ -79,9 +79,9 @@ def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
 
 
 def _with_members(column: Column, facts: _Facts, former: Column | None) -> Column:
-    """The column with the members that the text tells, or that it had before a text that leaves it alone.
+    """The column with the members from the text, or with its former members if the text does not define it.
 
-    None where TiDB has no such members.
+    Without members if TiDB cannot have such members.
     """
     kind, name = column.type.kind, folded_name(column.name)
     if kind not in (TypeKind.ENUM, TypeKind.SET) or column.type.elements:
@@ -97,7 +97,7 @@ def _with_members(column: Column, facts: _Facts, former: Column | None) -> Colum
 def _indexes(
     schema: TableSchema, before: TableSchema | None, read: Statement, facts: _Facts, renames: Mapping[str, str]
 ) -> tuple[Index, ...]:
-    """The indexes after the statement: those that were there and stay, under their new names, and the new ones."""
+    """The indexes after the statement: the remaining ones, under their new names, and the new ones."""
     there = before.indexes if before else ()
     indexes: list[Index] = []
     for index in there:
@@ -175,7 +175,7 @@ def _action(action: tuple[Word, ...], facts: _Facts) -> None:
 
 
 def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
-    """One part of CREATE TABLE's parenthesis: a column, or a constraint, which tells nothing here."""
+    """One part of CREATE TABLE's parenthesis: a column, or a constraint, which is ignored here."""
     if not definition:
         return
     if any(definition[0].says(keyword) for keyword in CONSTRAINTS):
@@ -186,7 +186,7 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
 
 
 def _members(cursor: Cursor) -> tuple[str, ...]:
-    """The members in ``ENUM('a', 'b')`` or ``SET(…)``; nothing where one is not plain text, or holds an escape."""
+    """The members in ``ENUM('a', 'b')`` or ``SET(…)``; empty if one is not plain text, or contains an escape."""
     if not (cursor.accept("ENUM") or cursor.accept("SET")) or not cursor.peek().says("("):
         return ()
     words = [part[0] if len(part) == 1 else None for part in split_at_commas(cursor.group())]

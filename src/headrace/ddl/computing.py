@@ -1,11 +1,12 @@
-"""What the expressions of a statement make a server compute for each row, told by reading them: how long the texts are, and how
-long it searches them by regular expressions (:mod:`headrace.ddl.patterns`).
+"""Estimates, from the text of expressions, what a server must compute for each row: how long the texts become, and how long
+regular expressions search them (:mod:`headrace.ddl.patterns`).
 
-A few words make a text that is a million times longer than the row (``REPEAT(v, 1000000)``), and a few more search it for hours:
-REPLACE and REGEXP_REPLACE take time by the square of a text in MariaDB (10.11, tried: 64 KB in a second, 256 KB in a minute), and
-no KILL ends them.
+A few words can create a text that is a million times longer than the row (``REPEAT(v, 1000000)``), and a few more can search it for
+hours. In MariaDB the time of REPLACE and REGEXP_REPLACE grows with the square of the text's length (10.11, measured: 64 KB take a
+second, 256 KB a minute), and KILL does not end them.
 
-Nothing is parsed: what operators and keywords give is no longer than all that stands between them, so lengths are added up.
+The expressions are not parsed. The result of operators and keywords is never longer than all their operands together, so lengths
+are added up.
 """
 
 from __future__ import annotations
@@ -31,51 +32,52 @@ _MOST_IN_ALL = 262_144
 _MOST_TIMES_IN_ALL = 20_000
 _MOST_DEPTH = 100
 _MOST_APART = 64
-"""Columns that are counted each by itself; of more they count as one, so that reading does not take the square of their number."""
+"""The most columns that are counted separately. More count as one; else the time would grow with the square of their number."""
 _SHORT = 32
-"""About as long as a number, a date or a hash is: what functions give that are not of texts."""
+"""The approximate length of a number, a date or a hash: the result of functions that do not return texts."""
 _SHOWN = 80
 _REPLACES = frozenset({"REPLACE", "REGEXP_REPLACE"})
 _SEARCHES = frozenset(
     {"FIND_IN_SET", "INSTR", "JSON_CONTAINS", "JSON_OVERLAPS", "JSON_SEARCH", "LOCATE", "POSITION", "REGEXP_INSTR", "REGEXP_LIKE"}
     | {"REGEXP_SUBSTR", "SUBSTRING_INDEX", "TRANSLATE", "TRIM", "LTRIM", "RTRIM"}
 )
-"""Functions that look for one text in another, which may take the product of their lengths."""
+"""Functions that search one text in another. Their time may grow with the product of the lengths."""
 _SEARCHING = frozenset({"LIKE", "REGEXP", "RLIKE"})
-"""Operators that do."""
+"""Operators that search one text in another."""
 _BY_PATTERN = frozenset({"REGEXP", "RLIKE", "REGEXP_INSTR", "REGEXP_LIKE", "REGEXP_REPLACE", "REGEXP_SUBSTR"})
-"""Operators and functions that search by a regular expression: what stands behind the operator, or the second argument."""
+"""Operators and functions that search by a regular expression: the right operand, or the second argument."""
 _PASSING = frozenset(
     {"CAST", "COALESCE", "CONCAT", "CONVERT", "ELT", "GREATEST", "IF", "IFNULL", "INSERT", "JSON_UNQUOTE", "LCASE", "LEAST", "LEFT"}
     | {"LOWER", "LTRIM", "MID", "NULLIF", "REVERSE", "RIGHT", "RTRIM", "SUBSTR", "SUBSTRING", "SUBSTRING_INDEX", "TRIM", "UCASE"}
     | {"UPPER"}
 )
-"""Functions that give what they are given, or pieces of it."""
+"""Functions that return their arguments, or parts of them."""
 _TIMES = {
     **dict.fromkeys(("HEX", "TO_BASE64", "QUOTE", "LOWER", "UPPER", "LCASE", "UCASE"), 2),
     **dict.fromkeys(("CONVERT", "CHAR", "WEIGHT_STRING", "AES_ENCRYPT", "COMPRESS"), 4),
     **dict.fromkeys(("DATE_FORMAT", "TIME_FORMAT", "JSON_QUOTE", "JSON_OBJECT", "JSON_ARRAY"), 6),
     "EXPORT_SET": 64,
     "JSON_PRETTY": 100,
-    "UNCOMPRESS": 1_032,  # as much as zlib makes of a byte
+    "UNCOMPRESS": 1_032,  # the most bytes that zlib expands one byte to
 }
-"""How many times longer than its arguments together the text of a function may be."""
+"""How many times longer than all its arguments together a function's result may be."""
 _LENGTHS = {"CHAR_LENGTH": 1, "CHARACTER_LENGTH": 1, "LENGTH": 4, "OCTET_LENGTH": 4, "BIT_LENGTH": 32}
 _OF_NUMBERS = frozenset({"ABS", "CEIL", "CEILING", "COALESCE", "FLOOR", "GREATEST", "IFNULL", "ROUND"})
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]")
-"""Only in such a group can what a replacement repeats be longer than what it replaces."""
+"""Only with such a group can the text that a replacement repeats be longer than the text that it replaces."""
 
 
 def excess(statement: str, schema: TableSchema | None) -> str:
-    """Why a server shall not compute what the statement has it compute for each row, a clause; empty where it may.
+    """Why the statement computes too much for each row, as a clause; empty if it does not.
 
-    ``schema`` is the table's shape after it. Its generated columns count too: the statement may give what they read another length.
+    ``schema`` is the table's shape after the statement. Its generated columns count too, because the statement may change the
+    length of columns that they read.
     """
     read = read_statement(statement, schema.table_id.database if schema else "")
-    if read.kind is StatementKind.CREATE_VIEW:  # computed for whoever reads it, and only then
+    if read.kind is StatementKind.CREATE_VIEW:  # computed only when the view is read
         return ""
     defined, found = list(defined_columns(read)), words(statement) or ()
-    if not defined and not _computes(found):  # what was there is not computed any more than before
+    if not defined and not _computes(found):  # existing expressions compute no more than before
         return ""
     generated = {folded_name(c.name): words(c.expression) or () for c in (schema.columns if schema else ()) if c.expression}
     generated |= {folded_name(column[0].text): inner for column in defined if (inner := _expression(column))}
@@ -93,7 +95,7 @@ def excess(statement: str, schema: TableSchema | None) -> str:
 
 
 def _computes(found: tuple[Word, ...]) -> bool:
-    """Whether functions are called there, or operators search."""
+    """Whether the words contain a call of a function, or a searching operator."""
     behind = chain(found[1:], (Word(""),))
     pairs = (
         (word.text.upper(), after) for word, after in zip(found, behind, strict=False) if not (word.is_name or word.is_literal)
@@ -102,7 +104,7 @@ def _computes(found: tuple[Word, ...]) -> bool:
 
 
 def _expression(definition: tuple[Word, ...]) -> tuple[Word, ...]:
-    """That of a generated column; empty for another one. Behind the AS of CAST is no parenthesis."""
+    """The expression of a generated column; empty for any other column. The AS in a CAST is never followed by a parenthesis."""
     for at in range(1, len(definition)):
         if definition[at].says("(") and definition[at - 1].says("AS"):
             return Cursor(definition, at).group()
@@ -110,7 +112,7 @@ def _expression(definition: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _columns(expression: tuple[Word, ...]) -> set[str]:
-    """The folded names of all columns that it reads, and of what else is no function and no value."""
+    """The folded names of all columns that the expression reads, and of all other words that are neither function nor value."""
     behind = (*expression[1:], Word(""))
     return {
         folded_name(word.text)
@@ -120,12 +122,15 @@ def _columns(expression: tuple[Word, ...]) -> set[str]:
 
 
 class _TooMuchError(Exception):
-    """The message is a clause."""
+    """The statement computes too much. The message is a clause."""
 
 
 @dataclass(frozen=True)
 class _Length:
-    """The most characters of a text: ``fixed`` ones, and for each column so many times its value. Of a number: the most it is."""
+    """The maximum length of a text in characters: ``fixed``, and for each column a multiple of its value's length.
+
+    For a number: its maximum value.
+    """
 
     fixed: int = 0
     columns: Mapping[str, int] = field(default_factory=dict)
@@ -157,11 +162,11 @@ class _Reading:
         self._fixed = self._times = 0
 
     def column(self, name: str, expression: tuple[Word, ...]) -> None:
-        """Reads the expression of a generated column, after those of the columns that it is made of."""
+        """Reads the expression of a generated column. The generated columns that it reads must have been read before."""
         self._generated[name] = self.whole(expression)
 
     def whole(self, found: tuple[Word, ...]) -> _Length:
-        """Reads an expression that nobody may have judged, or a statement."""
+        """Reads a statement, or an expression that may not have been checked by the grammar."""
         depth = 0
         for word in found:
             depth += word.says("(") - word.says(")")
@@ -170,7 +175,7 @@ class _Reading:
         return self._length(found)
 
     def _length(self, found: tuple[Word, ...]) -> _Length:
-        """Of all that stands there, added up."""
+        """The length of all parts, added up."""
         cursor, parts, fixed, searches = Cursor(found), list[_Length](), 0, False
         while not cursor.done:
             word = cursor.next()
@@ -193,7 +198,7 @@ class _Reading:
         return _together([_Length(fixed), *parts])
 
     def _called(self, name: str, inner: tuple[Word, ...]) -> _Length:
-        if name in ("BINARY", "VARBINARY") and len(inner) == 1:  # to which CAST fills a value up
+        if name in ("BINARY", "VARBINARY") and len(inner) == 1:  # CAST pads a value to this length
             return _number(inner[0]) or _Length()
         if name not in FUNCTIONS:  # AND (…), IN (…), a type
             return self._length(inner)
@@ -220,11 +225,11 @@ class _Reading:
         return made
 
     def _filled(self, name: str, arguments: list[tuple[Word, ...]]) -> _Length:
-        """REPEAT, SPACE, LPAD and RPAD, which take a number of characters or texts."""
+        """REPEAT, SPACE, LPAD and RPAD, which have a number of characters or repetitions as an argument."""
         lengths = [self._length(argument) for argument in arguments]
         of_number = 0 if name == "SPACE" else 1
         if len(arguments) <= of_number:
-            return _together(lengths)  # which no server takes
+            return _together(lengths)  # no server accepts such a call
         number = self._number(name, arguments[of_number])
         return number if name != "REPEAT" else self._product(name, lengths[0], number)
 
@@ -242,7 +247,7 @@ class _Reading:
         return _together([searched, self._product(name, places, by)])
 
     def _number(self, name: str, found: tuple[Word, ...]) -> _Length:
-        """The most that a number may be, whatever its signs."""
+        """The maximum of a numeric expression, whatever the signs in it."""
         cursor = Cursor(found)
         if cursor.accept("LEAST"):
             arguments = split_at_commas(cursor.group())
@@ -298,7 +303,7 @@ class _Reading:
 
 
 def _require_short(texts: Iterable[_Length], shown: str) -> None:
-    """Texts that are searched, or searched for. Raises _TooMuchError."""
+    """Raises _TooMuchError unless all texts are short. They are the texts of a search, and those searched for."""
     if any(text.fixed > _MOST_SEARCHED or text.times > _MOST_TIMES_SEARCHED for text in texts):
         raise _TooMuchError(
             f"{shown[:_SHOWN]} may search a text with more than {_MOST_SEARCHED:,} characters beside the row's, or"
@@ -307,7 +312,7 @@ def _require_short(texts: Iterable[_Length], shown: str) -> None:
 
 
 def _require_tame(found: tuple[Word, ...]) -> None:
-    """Of the words that begin with a pattern. Raises _TooMuchError."""
+    """Raises _TooMuchError unless the words begin with a pattern that needs few steps."""
     cursor = Cursor(found)
     if cursor.peek().text.startswith("_") and not cursor.peek().is_name:  # the character set of a text
         cursor.next()
@@ -319,12 +324,12 @@ def _require_tame(found: tuple[Word, ...]) -> None:
 
 
 def _number(word: Word) -> _Length | None:
-    """A number without a fraction that is written there."""
+    """The value of a literal integer; ``None`` for any other word."""
     return _Length(int(word.written)) if word.is_literal and word.written.isdecimal() and len(word.written) <= 18 else None
 
 
 def _literal(found: tuple[Word, ...]) -> str | None:
-    """The text, where it is nothing but one between quotes."""
+    """The text of a single string literal; ``None`` for anything else."""
     return found[0].text if len(found) == 1 and found[0].is_text else None
 
 

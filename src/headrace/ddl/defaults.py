@@ -1,4 +1,4 @@
-"""Defaults as a statement's text tells them: what a schema file says wrongly or not at all."""
+"""Reads default values from the text of a statement, where schema files have them wrong or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BITS = 64  # of a column, so of digits of its default
 
 
 class _Additions:
-    """The columns that a statement adds, by folded names. Kept for the last one: each of its columns is asked about in turn."""
+    """The columns that a statement adds, by folded name. The last result is cached: callers query one column after another."""
 
     def __init__(self) -> None:
         self._kept: tuple[Statement, Mapping[str, tuple[Word, ...]]] = Statement(StatementKind.EMPTY), {}
@@ -39,12 +39,12 @@ _ADDITIONS = _Additions()
 
 
 def added_column(read: Statement, column: str) -> tuple[Word, ...]:
-    """The words by which the statement adds this column, its name first; empty where it does not."""
+    """The words with which the statement adds this column, its name first; empty if it does not add it."""
     return _ADDITIONS.of(read).get(folded_name(column), ())
 
 
 def defined_columns(read: Statement) -> Iterator[tuple[Word, ...]]:
-    """All definitions of columns: those of CREATE TABLE, and those that ADD, MODIFY and CHANGE give."""
+    """All definitions of columns: those of CREATE TABLE, and those of ADD, MODIFY and CHANGE."""
     if read.kind is StatementKind.CREATE_TABLE:
         yield from read.definitions
     yield from _added(read)
@@ -60,26 +60,26 @@ def defined_columns(read: Statement) -> Iterator[tuple[Word, ...]]:
 
 
 def computed_default(read: Statement, column: str) -> str:
-    """The function that begins the default with which the statement adds this column; empty for a value, and for the time.
+    """The first function in the default with which the statement adds this column; empty for a value, and for the current time.
 
-    The time is known: it is about that of the statement. What is between parentheses is an expression, whatever it is.
+    The current time is known, because it is about that of the statement. A text in parentheses always counts as an expression.
     """
     return _function(Cursor(added_column(read, column)))
 
 
 def is_time_of_statement(column: Column) -> bool:
-    """Whether the default is the time at which the source ran the statement, as far as rows that were there are concerned.
+    """Whether existing rows get as default the time at which the source ran the statement.
 
-    It is that of the statement's beginning, in the session's time zone; the change's commit ts is a little later.
+    It is the time at which the statement began, in the session's time zone. The change's commit ts is slightly later.
     """
     words = (column.default or "").upper().strip("()").partition("(")[0].split()
     return column.type.kind in _TIME_KINDS and words[:1] != [] and words[0] in _OF_THE_TIME
 
 
 def bit_default(statement: str, database: str, column: Column) -> int | None:
-    """The number that is the default of an added BIT column; ``None`` where neither statement nor schema file tells it.
+    """The number that is the default of an added BIT column; ``None`` if neither the statement nor the schema file has it.
 
-    A schema file holds the bits as bytes in a JSON text, in which those that are no UTF-8 are lost.
+    A schema file has the bits as bytes in a JSON text, in which bytes that are not UTF-8 are lost.
     """
     word = default_word(added_column(read_statement(statement, database), column.name))
     if word is not None:
@@ -90,13 +90,13 @@ def bit_default(statement: str, database: str, column: Column) -> int | None:
 
 
 def is_mangled(column: Column) -> bool:
-    """Whether the default of a binary column lost bytes in TiDB's own JSON. What its rows show then depends on its release."""
+    """Whether the default of a binary column lost bytes in TiDB's own JSON. The values in rows then depend on TiDB's release."""
     return column.type.kind in BINARY_KINDS and _REPLACED in (column.default or "")
 
 
 @dataclass(frozen=True)
 class ZoneMismatch:
-    """A default of a TIMESTAMP column: as the statement says it, and in UTC as the source keeps it. They belong to two zones."""
+    """A default of a TIMESTAMP column that differs in a time zone: the text in the statement, and the source's value in UTC."""
 
     column: str
     told: str
@@ -110,9 +110,9 @@ class ZoneMismatch:
 
 
 def zone_mismatch(statement: str, schema: TableSchema | None, time_zone: str) -> ZoneMismatch | None:
-    """A TIMESTAMP default that does not mean, in this time zone, what the source keeps; ``None`` when all do.
+    """The first TIMESTAMP default whose text, in this time zone, is not the source's value; ``None`` if there is none.
 
-    TiDB takes the text of the statement in its session's time zone, and keeps UTC. ``time_zone`` is a name or an offset.
+    TiDB reads the text of the statement in its session's time zone, and stores UTC. ``time_zone`` is a name or an offset.
     """
     if schema is None:
         return None
@@ -139,7 +139,7 @@ def zone_of(time_zone: str) -> tzinfo:
 
 
 def _means(told: str, kept: str, zone: tzinfo) -> bool:
-    """Whether a text in a time zone is another one in UTC, to the second; texts that are no usual dates are taken for equal."""
+    """Whether a text in a time zone equals another text in UTC, to the second. Texts that are not ISO dates count as equal."""
     try:
         local, utc = datetime.fromisoformat(told), datetime.fromisoformat(kept).replace(tzinfo=UTC)
     except ValueError:
@@ -149,7 +149,7 @@ def _means(told: str, kept: str, zone: tzinfo) -> bool:
 
 
 def _number(written: str, text: str) -> int:
-    """A literal as bits: a bit or hex literal, a number, or the bytes of a text."""
+    """The bits of a literal as a number: of a bit or hex literal, a number, or the bytes of a text."""
     base = _BASES.get(written[:1].lower()) or _BASES.get(written[1:2].lower() if written[:1] == "0" else "")
     if base:
         return int(text or "0", base)
@@ -167,7 +167,7 @@ def _added(read: Statement) -> Iterator[tuple[Word, ...]]:
 
 
 def _set(read: Statement) -> Iterator[tuple[Word, ...]]:
-    """ALTER COLUMN name SET DEFAULT …, without the words before the name."""
+    """Each ALTER COLUMN name SET DEFAULT …, without the words before the name."""
     for action in read.actions:
         cursor = Cursor(action)
         if cursor.accept("ALTER"):
@@ -176,7 +176,7 @@ def _set(read: Statement) -> Iterator[tuple[Word, ...]]:
 
 
 def default_word(definition: tuple[Word, ...]) -> Word | None:
-    """The literal behind DEFAULT; ``None`` for none, for NULL and for functions."""
+    """The literal after DEFAULT; ``None`` without a default, for NULL and for functions."""
     cursor = Cursor(definition)
     while not cursor.done:
         if cursor.peek().says("("):
@@ -203,7 +203,7 @@ def _function(cursor: Cursor) -> str:
 
 
 def _goes_on(inside: tuple[Word, ...]) -> bool:
-    """Whether more than a function and its arguments stands between the parentheses."""
+    """Whether the parentheses contain more than a function and its arguments."""
     cursor = Cursor(inside[1:])
     cursor.group()
     return not cursor.done

@@ -1,4 +1,4 @@
-"""The schema changes that turn one shape of a table into another: the truth about structure, whatever the text said."""
+"""The schema changes that turn one shape of a table into another. For the structure, the shapes count and not the text."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def renames_by_id(before: TableSchema, after: TableSchema) -> dict[str, str]:
 def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, str]) -> tuple[SchemaChangeEvent, ...]:
     """The events that lead from ``before`` to ``after`` when applied in order; empty when the columns are equal.
 
-    First drops, then renames, then, from left to right, additions and alterations with their positions. ``renames`` maps old
-    to new names; one that the shapes do not bear out is ignored. Hidden columns do not count, and names compare without case.
-    Names that are swapped go through a temporary name. All events name ``after``'s table.
+    The order is: drops, then renames, then additions and alterations with their positions, from left to right. ``renames`` maps old
+    to new names; a rename that the shapes do not confirm is ignored. Hidden columns do not count, and names compare without case.
+    Swapped names are renamed through a temporary name. All events name the table of ``after``.
     """
     table_id = after.table_id
     old = {folded_name(c.name): c for c in before.columns if not c.hidden}
@@ -57,7 +57,7 @@ def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, st
 
 
 def _origins(old: Mapping[str, Column], target: list[Column], renames: Mapping[str, str]) -> dict[str, str]:
-    """Folded new name to folded old name, for every column of the target that is there before."""
+    """Folded new name to folded old name, for every column of the target that existed before."""
     new_names = {folded_name(c.name) for c in target}
     origin: dict[str, str] = {}
     taken: set[str] = set()
@@ -74,9 +74,10 @@ def _origins(old: Mapping[str, Column], target: list[Column], renames: Mapping[s
 
 
 def _renamings(table_id: TableId, moves: dict[str, str]) -> list[SchemaChangeEvent]:
-    """Orders renames so that each target name is free, and opens each cycle by one temporary name.
+    """Orders renames so that each target name is free, and breaks each cycle with one temporary name.
 
-    A rename waits for the one column that still has its target name, so each is looked at once, and again when that name is free.
+    A rename waits for at most one column, which still has its target name. So each rename is considered once, and once more when
+    that name becomes free.
     """
     events: list[SchemaChangeEvent] = []
     waiting = dict(moves)
@@ -105,12 +106,12 @@ def _renamings(table_id: TableId, moves: dict[str, str]) -> list[SchemaChangeEve
 
 
 def _placements(table_id: TableId, current: list[Column], target: list[Column]) -> list[SchemaChangeEvent]:
-    """Additions and alterations from left to right; each puts its column right behind its neighbour in the target."""
+    """Additions and alterations from left to right. Each places its column directly after its left neighbour in the target."""
     events: list[SchemaChangeEvent] = []
     by_name = {c.name: c for c in current}
     rank = {c.name: place for place, c in enumerate(target)}
     stays = _longest_increasing([c.name for c in current], rank)
-    # What still stands behind the last column that was placed: all that stay there, and what stood behind the last of those.
+    # The columns that are still after the last placed one: those that stay, and those that were after the last of these.
     staying = len(stays)
     behind = {c.name for c in takewhile(lambda c: c.name not in stays, reversed(current))}
     previous = ""
@@ -138,7 +139,7 @@ def _position(previous: str, *, last: bool) -> ColumnPosition:
 
 
 def _longest_increasing(names: list[str], rank: Mapping[str, int]) -> set[str]:
-    """The most columns that may stay where they are: a longest run of increasing target places (patience sorting)."""
+    """The largest set of columns that can stay: a longest increasing subsequence of target places (patience sorting)."""
     tails: list[int] = []
     ends: list[int] = []
     before: dict[int, int] = {}

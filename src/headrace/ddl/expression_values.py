@@ -1,4 +1,4 @@
-"""What expressions over columns give, for translating them: families of values, which columns take them, and pieces in DuckDB."""
+"""Values of expressions, for their translation: families of values, the columns that they fit, and pieces of DuckDB expressions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, C
 
 
 class UntranslatableError(Exception):
-    """The expression has no counterpart in DuckDB that is known to give the same values."""
+    """There is no expression in DuckDB that is known to give the same values."""
 
 
 class Family(Enum):
-    """What kind of value an expression gives. ``QUOTIENT`` is the result of ``/`` on exact numbers, ``NULL`` that of NULL."""
+    """The kind of value of an expression. ``QUOTIENT`` is the result of ``/`` on exact numbers, ``NULL`` that of NULL."""
 
     NULL = auto()
     BOOLEAN = auto()
@@ -39,8 +39,8 @@ SPELLED_ALIKE = EXACT | {Family.TEXT, Family.DATE}  # whose text is the same in 
 TEXT_KINDS = CHARACTER_KINDS | {TypeKind.ENUM, TypeKind.SET}
 APPROXIMATE_KINDS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 
-# Into which columns a value goes with the same result. Texts become numbers by a cast that gives NULL for what is no number;
-# TiDB refuses such rows in strict mode.
+# The column types into which a value can be written with the same result. Texts become numbers by a cast that gives NULL for a text
+# that is not a number; TiDB rejects such rows in strict mode.
 TARGETS = {
     Family.NULL: frozenset(TypeKind),
     Family.BOOLEAN: INTEGER_KINDS,
@@ -57,14 +57,14 @@ TARGETS = {
 _MAX_QUOTIENT_SCALE = 6
 _MOST_DECIMAL_DIGITS = 38
 MOST_DIGITS = 18
-"""Of an integer that can be divided exactly."""
+"""The most digits of an integer that can be divided exactly."""
 
 
 @dataclass(frozen=True)
 class Value:
     """A piece of the DuckDB expression, and the kind of its values.
 
-    ``is_mixed``: they are numbers of several types, of which DuckDB makes one, with as many digits after the point.
+    ``is_mixed``: the values are numbers of several types. DuckDB gives them one type, with equally many digits after the point.
     """
 
     node: Any
@@ -86,16 +86,16 @@ _FAMILIES: TypeMap[Family | None] = TypeMap(
     each(BINARY_KINDS | {TypeKind.BIT, TypeKind.TIME, TypeKind.VECTOR}, None),
     {TypeKind.TIMESTAMP: None},  # its text depends on the reader's time zone
 )
-"""``None`` where no expression over the type is translated."""
+"""``None`` if expressions over the type are not translated."""
 
 
 def is_long(column_type: ColumnType) -> bool:
-    """Whether it is a DECIMAL that DuckDB holds as text, if at all."""
+    """Whether it is a DECIMAL with more digits than DuckDB supports. DuckDB can hold it only as text."""
     return column_type.kind is TypeKind.DECIMAL and (column_type.length or 0) > _MOST_DECIMAL_DIGITS
 
 
 def family_of(column_type: ColumnType) -> Family:
-    """Of a column's values. Raises UntranslatableError."""
+    """The family of a column's values. Raises UntranslatableError."""
     found = None if is_long(column_type) else _FAMILIES[column_type.kind]
     if found is None:
         raise UntranslatableError
@@ -111,7 +111,7 @@ def replaced(node: Any, old: str, new: str) -> Any:
 
 
 def undressed(node: Any) -> Any:
-    """Without the cast to a date that sqlglot reads into some functions."""
+    """The node without the cast to a date that sqlglot adds in some functions."""
     return node.this if isinstance(node, exp.TsOrDsToDate) else node
 
 
@@ -137,7 +137,7 @@ def wider(left: Family, right: Family) -> Family:
 
 
 def common(node: Any, values: list[Value]) -> Value:
-    """What gives one of these values."""
+    """The value of a node that returns one of these values. Raises UntranslatableError if their families differ."""
     families = {value.family for value in values} - {Family.NULL}
     if families <= EXACT and families:
         family = Family.DECIMAL if Family.DECIMAL in families else Family.INTEGER
@@ -149,7 +149,7 @@ def common(node: Any, values: list[Value]) -> Value:
 
 
 def counting(node: Any) -> Any:
-    """A place or a length in characters: for zero and below, the two disagree."""
+    """A place or a length in characters. It must be a literal above 0, because for 0 and below TiDB and DuckDB differ."""
     if not isinstance(node, exp.Literal) or node.is_string or not re.fullmatch(f"[0-9]{{1,{MOST_DIGITS}}}", node.this):
         raise UntranslatableError
     if int(node.this) < 1:
@@ -158,7 +158,7 @@ def counting(node: Any) -> Any:
 
 
 def rounds(value: Value, target: ColumnType, schema: TableSchema) -> bool:
-    """Whether the source rounds values when they go into the column, in a way that DuckDB does not."""
+    """Whether the source rounds values when it writes them to the column, in a way that DuckDB does not."""
     scale = target.scale or 0
     if target.kind in APPROXIMATE_KINDS:
         return target.scale is not None  # DOUBLE(10,2)

@@ -1,4 +1,4 @@
-"""What a source's schema changes, taken together, tell of its tables: the last shape, whether all unique keys, which collations."""
+"""What is known of tables from all schema changes of a source: the last shape, whether all unique keys are known, collations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.model.types import CHARACTER_KINDS
 
 BY_BYTES = "utf8mb4_0900_bin"
-# TiDB's default collation of a character set is its binary one, but for these.
+# TiDB's default collation of a character set is its binary one, except for these.
 _DEFAULTS = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 
 
@@ -52,14 +52,14 @@ def source_databases(changes: Iterable[SchemaChange]) -> frozenset[str]:
 
 
 def brought_back(change: SchemaChange) -> frozenset[TableId]:
-    """The table that RECOVER TABLE or FLASHBACK TABLE lets be there again, under the name that it has then: with rows that no
-    event tells. No event of the change says so: it is an ``OtherEvent``, which a sink refuses."""
+    """The table that RECOVER TABLE or FLASHBACK TABLE restores, under its name afterwards. There are no row events for its rows.
+    The change has only an ``OtherEvent``, which does not show this and which a sink refuses."""
     is_table = bool(change.table_id.table)
     return frozenset({change.table_id} if is_table and read_statement(change.statement, change.database).brings_back else ())
 
 
 def _origin(change: SchemaChange, statement: Statement) -> TableId:
-    """The table whose keys and collations this one had before, or takes over."""
+    """The table whose keys and collations this table keeps or copies."""
     if statement.like is not None:
         return statement.like
     renames = (e.table_id for e in change.events if isinstance(e, RenameTableEvent) and e.new_table_id == change.table_id)
@@ -81,12 +81,12 @@ def _collations(statement: Statement, before: SourceTable | None, database_colla
 
 
 def _of_bytes(schema: TableSchema) -> dict[str, str]:
-    """Whatever statements name, the source compares bytes."""
+    """The collations of a source that compares bytes, whatever collations its statements name."""
     return {folded_name(column.name): BY_BYTES for column in schema.columns if column.type.kind in CHARACTER_KINDS}
 
 
 def named_collation(words: tuple[Word, ...]) -> str:
-    """The collation that COLLATE names, else that of the character set that is named; empty for neither."""
+    """The collation after COLLATE, else the default collation of the named character set; empty if there is neither."""
     cursor, charset = Cursor(words), ""
     while not cursor.done:
         if cursor.peek().says("("):

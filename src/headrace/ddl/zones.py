@@ -1,4 +1,4 @@
-"""What the time zone of a session decides in a statement: the values of generated columns, and the bounds of partitions."""
+"""Finds where a statement depends on the session's time zone: values of generated columns, and bounds of partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ZonedColumn:
 
 
 def zoned_columns(schema: TableSchema) -> list[ZonedColumn]:
-    """All of them in a table, a column that is made of another one after it."""
+    """All zoned columns of a table. A column comes after the columns that it reads."""
     found: dict[str, ZonedColumn] = {}
     for column in schema.columns:  # an expression reads no generated column but those before it
         expression = words(column.expression) or ()
@@ -42,7 +42,10 @@ def zoned_columns(schema: TableSchema) -> list[ZonedColumn]:
 
 
 def defined_zoned_column(statement: str, schema: TableSchema) -> ZonedColumn | None:
-    """The first one that the statement defines, or that reads a column that it defines. ``schema`` is the shape after it."""
+    """The first zoned column that the statement defines, or that reads a column which the statement defines.
+
+    ``schema`` is the shape after the statement.
+    """
     read = read_statement(statement, schema.table_id.database)
     defined = {folded_name(definition[0].text) for definition in defined_columns(read) if definition}
     return next((zoned for zoned in zoned_columns(schema) if not defined.isdisjoint(zoned.names)), None)

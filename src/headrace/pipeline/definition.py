@@ -354,7 +354,7 @@ class _Reader:
         )
 
     def _refuse_type(self, document: Mapping[str, Any], section: str) -> None:
-        """Raises DefinitionError for ``type:``. Flink CDC names connectors by it, and has the other settings in keys of their own."""
+        """Raises DefinitionError for ``type:``. Flink CDC names connectors by it, with the other settings in keys of their own."""
         part = document.get(section)
         if not isinstance(part, dict) or "type" not in part or "uri" in part:
             return
