@@ -1,10 +1,12 @@
-"""Expressions of generated columns and partitions, from MySQL's SQL to DuckDB's: sqlglot reads and writes, the rules here vouch.
+"""Translates expressions of generated columns and partitions from MySQL's SQL to DuckDB's.
 
-What reads alike may differ: DuckDB overflows in narrow integers, divides integers by rounding differently, and fails on a
-division by zero where TiDB gives NULL. So a function or an operator gets through only with operands for which both give the
-same value; for everything else :class:`UntranslatableError` is raised, since a column left out is better than a wrong one.
-Not among the rules, because only the collation would tell their meaning: comparisons of texts, but for a condition's equality
-with given texts, which then can be checked against the values that are there.
+sqlglot parses and writes the expressions. The rules here ensure that the values are the same, because equal text may mean different
+things: DuckDB overflows in narrow integers, rounds integer divisions differently, and fails on a division by zero where TiDB gives
+NULL. So a function or an operator is translated only with operands for which both give the same value. Everything else raises
+:class:`UntranslatableError`, because a missing column is better than a wrong one.
+
+Comparisons of texts have no rules, because their meaning depends on the collation. The exception is a condition that compares a
+column for equality with given texts: it can be checked against the existing values.
 """
 
 from __future__ import annotations
@@ -51,21 +53,24 @@ from headrace.model.table import TableSchema
 from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 
 _CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
-_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[[1-9]\d*\])*")  # in MySQL [0] is also what is no array
-_DIGITS_OF_QUOTIENT = 9  # as many as TiDB keeps after the point, in the result of an integer by an integer
+_PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[[1-9]\d*\])*")  # in MySQL [0] also matches a non-array
+_DIGITS_OF_QUOTIENT = 9  # the digits after the point that TiDB keeps when it divides an integer by an integer
 _PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)  # that EXTRACT may name
 _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400
 _LONGEST = 65_536  # characters of an expression, which takes about a second to read
-_NO_CHARACTER = "\ufdd0"  # that no text has: Unicode keeps it free for uses within programs
-# In the text of a JSON value what comes before a comma or a colon that is outside of its texts, and that sign.
+_NO_CHARACTER = "\ufdd0"  # occurs in no text: Unicode reserves it for internal use in programs
+# In the text of a JSON value: the part before a comma or colon outside of strings, and that comma or colon.
 _JSON_SIGNS = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:])'
 
 
 @dataclass(frozen=True)
 class Computation:
-    """An expression in DuckDB's SQL: of how many operators, functions, values and names, and how often it names each column."""
+    """An expression in DuckDB's SQL.
+
+    ``size`` is its number of operators, functions, values and names. ``columns`` is how often it names each column.
+    """
 
     sql: str
     size: int
@@ -75,7 +80,7 @@ class Computation:
 def to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Computation:
     """The expression of a column of type ``target``, without the cast to that type.
 
-    ``schema`` tells the types of the columns that the expression names. Raises UntranslatableError.
+    ``schema`` has the types of the columns that the expression names. Raises UntranslatableError.
     """
     with _within_reach():
         return _to_duckdb(expression, target, schema)
@@ -92,23 +97,23 @@ def _to_duckdb(expression: str, target: ColumnType, schema: TableSchema) -> Comp
     if target.kind not in TARGETS[value.family] or is_long(target) or rounds(value, target, schema):
         raise UntranslatableError
     node = value.node
-    if target.kind is TypeKind.CHAR and value.family is Family.TEXT:  # which is read without the blanks at its end
+    if target.kind is TypeKind.CHAR and value.family is Family.TEXT:  # a CHAR is read without trailing spaces
         node = exp.Anonymous(this="rtrim", expressions=[node, exp.Literal.string(" ")])
     return Computation(node.sql(dialect="duckdb"), sum(1 for _ in node.walk()), _columns_in(node))
 
 
 def _names_members(node: Any, schema: TableSchema) -> bool:
-    """Whether an ENUM or SET column is in it."""
+    """Whether the expression contains an ENUM or SET column."""
     kinds = {schema.column(c.name).type.kind for c in node.find_all(exp.Column) if schema.has_column(c.name)}
     return not kinds.isdisjoint((TypeKind.ENUM, TypeKind.SET))
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in DuckDB's SQL, and how often it names each column, as the table's shape spells them.
+    """A condition in DuckDB's SQL, and how often it names each column, with the names in the table's shape.
 
-    ``texts`` are the texts that text columns are compared with. DuckDB compares them exactly: that is right only where no value
-    of the column is one that the source's collation may hold for equal to one of them.
+    ``texts`` are the texts that each text column is compared with. DuckDB compares exactly. That is correct only if the column has
+    no other value that the source's collation may treat as equal to one of these texts.
     """
 
     sql: str
@@ -131,7 +136,7 @@ def _columns_in(node: Any) -> Mapping[str, int]:
 
 @contextmanager
 def _within_reach() -> Iterator[None]:
-    """What is nested more deeply than sqlglot can follow has no counterpart: DuckDB would hardly follow it either."""
+    """Raises UntranslatableError for an expression nested too deeply for sqlglot. DuckDB could hardly handle it either."""
     try:
         yield
     except RecursionError:
@@ -142,7 +147,7 @@ def _read(expression: str) -> Any:
     if len(expression) > _LONGEST:
         raise UntranslatableError
     try:
-        # REPLACE(…) alone would be read as a statement.
+        # REPLACE(…) without SELECT would be parsed as a statement.
         parsed = parse(f"SELECT {_without_introducers(expression)}")
     except SqlglotError as error:
         raise UntranslatableError from error
@@ -153,7 +158,10 @@ def _read(expression: str) -> Any:
 
 
 def _without_introducers(expression: str) -> str:
-    """TiDB writes ``_UTF8MB4'x'`` for every text, and sqlglot knows JSON paths and formats only as plain literals."""
+    """The expression without character set introducers.
+
+    TiDB writes ``_UTF8MB4'x'`` for every text, and sqlglot recognises JSON paths and formats only as plain literals.
+    """
     kept, at = [], 0
     for token in MySQL.Tokenizer().tokenize(expression):
         if token.token_type is TokenType.INTRODUCER and token.text.lower() in _CHARACTER_SETS:
@@ -164,7 +172,7 @@ def _without_introducers(expression: str) -> str:
 
 class _Translation:
     def __init__(self, schema: TableSchema, *, compares_texts: bool = False) -> None:
-        """``compares_texts``: a text column may be compared with texts, which are then found in :attr:`texts`."""
+        """``compares_texts``: a text column may be compared with texts, which are then collected in :attr:`texts`."""
         self._schema = schema
         self._compares_texts = compares_texts
         self.texts: dict[str, set[str]] = defaultdict(set)
@@ -235,7 +243,7 @@ class _Translation:
         return rule(node)
 
     def _of(self, node: Any, families: frozenset[Family]) -> Value:
-        """The value of a node that has to be of one of these families."""
+        """The value of a node. Raises UntranslatableError unless it is of one of these families."""
         value = self.value(node)
         if value.family not in families:
             raise UntranslatableError
@@ -273,7 +281,7 @@ class _Translation:
         left, right = self._of(node.this, NUMBERS), self._of(node.expression, NUMBERS)
         first = wide(left)
         if isinstance(node, exp.Mul) and left.family is right.family is Family.DECIMAL:
-            # The product of two narrow ones overflows at 18 digits.
+            # In DuckDB the product of two narrow DECIMAL values overflows at 18 digits.
             first = exp.Paren(this=exp.Mul(this=cast(exp.Literal.number(1), "HUGEINT"), expression=first))
         is_mixed = left.is_mixed or right.is_mixed
         return Value(type(node)(this=first, expression=wide(right)), wider(left.family, right.family), is_mixed)
@@ -283,7 +291,7 @@ class _Translation:
         return replace(inner, node=exp.Neg(this=wide(inner)))
 
     def _quotient(self, node: Any) -> Value:
-        """Of integers TiDB keeps nine digits after the point, and cuts off the rest."""
+        """The quotient. For integers TiDB keeps nine digits after the point, and truncates the rest."""
         left, right = self._of(node.this, NUMBERS), self._of(node.expression, NUMBERS)
         if Family.DOUBLE in (left.family, right.family):
             divisor = not_zero(cast(right.node, "DOUBLE"))
@@ -297,7 +305,7 @@ class _Translation:
         return Value(exp.Paren(this=exp.Mul(this=cast(whole, "DECIMAL(28, 0)"), expression=unit)), Family.QUOTIENT)
 
     def _is_divisible(self, node: Any) -> bool:
-        """Whether it is an integer small enough for the digits of a quotient: a column, or a number."""
+        """Whether the node is a column or a literal with integers that are small enough for the digits of a quotient."""
         node = node.unnest()
         if isinstance(node, exp.Neg):
             return self._is_divisible(node.this)
@@ -309,7 +317,7 @@ class _Translation:
         return column_type.kind in INTEGER_KINDS and not (column_type.kind is TypeKind.BIGINT and column_type.unsigned)
 
     def _whole_quotient(self, node: Any) -> Value:
-        """DIV and %: both cut towards zero, and so does DuckDB."""
+        """DIV and %. TiDB and DuckDB both truncate towards zero."""
         left, right = (self._of(side, frozenset({Family.INTEGER})) for side in (node.this, node.expression))
         return Value(exp.Paren(this=type(node)(this=wide(left), expression=not_zero(wide(right)))), Family.INTEGER)
 
@@ -318,7 +326,7 @@ class _Translation:
             raise UntranslatableError
         inner = self._of(node.this, EXACT)
         if inner.family is Family.INTEGER and not isinstance(node, exp.Abs):
-            return inner  # which DuckDB would make a DOUBLE
+            return inner  # DuckDB's CEIL and FLOOR would return a DOUBLE
         return replace(inner, node=type(node)(this=wide(inner)))
 
     # --- conditions -----------------------------------------------------------------------------------------------
@@ -330,7 +338,10 @@ class _Translation:
         return Value(type(node)(this=left, expression=right), Family.BOOLEAN)
 
     def _compared(self, left: Any, others: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """A value, and those that it is compared with, where both compare alike. A text beside a date is one, or a moment, too."""
+        """A value and the values that it is compared with, if TiDB and DuckDB compare them alike.
+
+        A text that is compared with a date or a moment counts as one too.
+        """
         sides = [side.unnest() if is_text(side.unnest()) else side for side in (left, *others)]
         if is_text(sides[0]) and any(map(is_text, sides[1:])):
             raise UntranslatableError
@@ -347,7 +358,7 @@ class _Translation:
         return first.node, [value.node for value in known]
 
     def _same_text(self, left: Any, *texts: Any) -> Any:
-        """The text column, if it is one, that is asked to equal one of these texts; the texts are noted."""
+        """The column, if a text column is compared for equality with these texts; else ``None``. Collects the texts."""
         column, listed = left.unnest(), [text.unnest() for text in texts]
         if not (self._compares_texts and isinstance(column, exp.Column) and listed and all(map(is_text, listed))):
             return None
@@ -397,7 +408,7 @@ class _Translation:
         to = node.args["to"]
         if to.this is exp.DataType.Type.BIGINT:
             return Value(cast(self._of(node.this, EXACT | {Family.JSON}).node, "BIGINT"), Family.INTEGER)
-        if to.this is exp.DataType.Type.UBIGINT:  # of a negative number TiDB would take the bits
+        if to.this is exp.DataType.Type.UBIGINT:  # TiDB would reinterpret the bits of a negative number
             return Value(cast(self._of(node.this, frozenset({Family.JSON})).node, "UBIGINT"), Family.INTEGER)
         if to.this is exp.DataType.Type.DECIMAL and to.expressions:
             inner = self._of(node.this, EXACT | {Family.JSON})
@@ -414,7 +425,7 @@ class _Translation:
         return self._of(node, frozenset({Family.TEXT})).node
 
     def _spelled(self, node: Any) -> Any:
-        """The text of a value that both write alike. Of a YEAR the year 0 is 0000."""
+        """The text of a value that TiDB and DuckDB write alike. Not for YEAR, whose year 0 is 0000 as text."""
         value = self._of(node, SPELLED_ALIKE)
         if value.is_mixed:
             raise UntranslatableError
@@ -424,7 +435,7 @@ class _Translation:
         return cast(value.node, "TEXT")
 
     def _concatenation(self, node: Any) -> Value:
-        """DuckDB's concat() passes over NULL; its ``||`` gives NULL, as CONCAT in MySQL."""
+        """CONCAT. DuckDB's concat() ignores NULL; its ``||`` gives NULL, as MySQL's CONCAT does."""
         parts = [self._spelled(part) for part in node.expressions]
         joined = parts[0]
         for part in parts[1:]:
@@ -439,7 +450,7 @@ class _Translation:
         return Value(type(node)(this=self._text(node.this)), Family.TEXT)
 
     def _upper(self, node: Any) -> Value:
-        """TiDB leaves a sharp s as it is: the one character of which DuckDB makes another one."""
+        """UPPER. TiDB does not change ``ß``; it is the only character that DuckDB converts differently."""
         hidden = replaced(self._text(node.this), "ß", _NO_CHARACTER)
         return Value(replaced(exp.Upper(this=hidden), _NO_CHARACTER, "ß"), Family.TEXT)
 
@@ -473,9 +484,9 @@ class _Translation:
         return Value(exp.Anonymous(this="json_extract", expressions=parts), Family.JSON)
 
     def _unquoted(self, document: Value) -> Value:
-        """The text of a JSON value. That of JSON's null is ``null`` in TiDB and NULL in DuckDB.
+        """The text of a JSON value. For JSON's null it is ``null`` in TiDB, but NULL in DuckDB.
 
-        In that of an object or an array TiDB puts a blank behind each comma and colon.
+        In the text of an object or an array, TiDB writes a space after each comma and colon.
         """
         node = document.node
         kind = exp.Anonymous(this="json_type", expressions=[node])
@@ -502,7 +513,7 @@ class _Translation:
     # --- dates ----------------------------------------------------------------------------------------------------
 
     def _moment(self, node: Any) -> Value:
-        """A date or a moment; written as a text it has to be whole, and one that there is."""
+        """A date or a moment. If it is written as a text, it must be complete and valid."""
         if not is_text(node):
             return self._of(node, MOMENTS)
         written = node.this
@@ -528,7 +539,7 @@ class _Translation:
         return Value(exp.Anonymous(this=name.lower(), expressions=[self._date_of(node)]), Family.INTEGER)
 
     def _day_of_week(self, node: Any, name: str, shift: int) -> Value:
-        """MySQL's days are counted from Sunday as 1, or from Monday as 0; DuckDB's from Sunday as 0, or from Monday as 1."""
+        """The day of the week. MySQL counts from Sunday = 1 or from Monday = 0, DuckDB from Sunday = 0 or from Monday = 1."""
         day = exp.Add(this=self._part(name, node).node, expression=exp.Literal.number(shift))
         return Value(exp.Paren(this=day), Family.INTEGER)
 
@@ -545,7 +556,7 @@ class _Translation:
         return self.value(rule[node.this.name.upper()](this=node.expression))
 
     def _days_between(self, node: Any) -> Value:
-        """DATEDIFF, and TO_DAYS, which sqlglot reads as a distance to a day that DuckDB counts otherwise, plus 1."""
+        """DATEDIFF and TO_DAYS. sqlglot parses TO_DAYS as days since 0000-01-01, plus 1; DuckDB counts these days differently."""
         unit = node.args.get("unit")
         if unit is not None and unit.name.upper() != "DAY":
             raise UntranslatableError
@@ -565,7 +576,7 @@ class _Translation:
         return Value(exp.Paren(this=exp.Add(this=since, expression=before)), Family.INTEGER)
 
     def _unix_timestamp(self, node: Any) -> Value:
-        """Of a TIMESTAMP column only: what a moment without time zone means, the source's session knew."""
+        """UNIX_TIMESTAMP, only of a TIMESTAMP column. A moment without time zone depends on the source's session."""
         if not isinstance(node, exp.Column) or not self._schema.has_column(node.name):
             raise UntranslatableError
         column = self._schema.column(node.name)
@@ -579,7 +590,7 @@ class _Translation:
         return Value(exp.Paren(this=exact), Family.DECIMAL)
 
     def _formatted(self, node: Any) -> Value:
-        """DATE_FORMAT; sqlglot holds its format in the signs of Python's strftime, which are DuckDB's too."""
+        """DATE_FORMAT. sqlglot converts its format to the codes of Python's strftime, which DuckDB uses too."""
         written = node.args["format"]
         if not isinstance(node.this, exp.TsOrDsToTimestamp) or not isinstance(written, exp.Literal):
             raise UntranslatableError

@@ -1,9 +1,11 @@
-"""The indexes that DDL text makes, and the names that TiDB gives to those without one.
+"""The indexes that DDL text creates, and the names that TiDB gives to indexes without a name.
 
-CREATE TABLE: TiDB names the indexes of the table first, in order, and then those that stand in a column's definition; MySQL and
-MariaDB go by the order of the text. A name is taken by any index, primary key or check that has it (``setEmptyConstraintName``).
-ALTER TABLE: a name is taken by any index that is there before the statement (``GetName4AnonymousIndex``), also by one that the
-statement drops. A later DROP INDEX would otherwise mean another index in the target than in the source.
+CREATE TABLE: TiDB names the indexes of the table first, in order, and then those in column definitions. MySQL and MariaDB follow
+the order of the text. A name is taken if any index, primary key or check has it (``setEmptyConstraintName``).
+ALTER TABLE: a name is taken if any index has it before the statement (``GetName4AnonymousIndex``), even one that the statement
+drops.
+
+The names matter because otherwise a later DROP INDEX could drop another index in the target than in the source.
 """
 
 from __future__ import annotations
@@ -25,27 +27,28 @@ _OF_EXPRESSION = "expression_index"
 
 @dataclass(frozen=True)
 class NewIndex:
-    """An index that a text makes. ``columns`` are those of its parts, an empty name standing for an expression.
-
-    ``unique``: over whole columns. ``primary`` marks what takes a name and is no index of that name: a primary key, a check.
-    ``place`` is where the name stands or would stand in the text, and ``removed`` the text of an attribute of a column.
-    ``plain`` is whether a server that goes by the order of the text finds the name by itself.
-    """
+    """An index that a text creates."""
 
     name: str
     columns: tuple[str, ...]
+    """The columns of its parts. An empty name stands for an expression."""
     unique: bool = False
+    """Whether it is a unique key over whole columns."""
     primary: bool = False
+    """Whether it takes a name but is not an index of that name: a primary key, or a check."""
     place: tuple[int, int] = (0, 0)
+    """Start and end of the name in the text, or the position where the name would be."""
     removed: tuple[int, int] | None = None
+    """Start and end of the column attribute that defines it, if there is one."""
     plain: bool = True
+    """Whether a server that follows the order of the text chooses the same name by itself."""
 
 
 @dataclass(frozen=True)
 class ChangedNames:
     """Folded names of indexes that a statement drops or renames, and of columns that it drops, renames or defines anew.
 
-    ``texts``: it defines all text columns anew, by another character set.
+    ``texts``: the statement defines all text columns anew, by converting the table to another character set.
     """
 
     indexes: frozenset[str]
@@ -54,10 +57,10 @@ class ChangedNames:
 
 
 def changed_names(read: Statement) -> ChangedNames:
-    """What ALTER TABLE or DROP INDEX takes away or changes. An index that gets another name counts too: a later DROP INDEX tells
-    the new one.
+    """The names that ALTER TABLE or DROP INDEX drops or changes. A renamed index counts too, because a later DROP INDEX has its new
+    name.
 
-    The primary key is the index ``primary``. A constraint that is dropped may be an index.
+    The primary key is the index ``primary``. A dropped constraint counts as an index, because it may be one.
     """
     indexes: set[str] = set()
     columns: set[str] = set()
@@ -85,14 +88,14 @@ def changed_names(read: Statement) -> ChangedNames:
 
 
 def _drops_column(cursor: Cursor) -> bool:
-    """Whether a name behind DROP is a column's; steps to the name, which for the primary key is PRIMARY itself."""
+    """Whether the name after DROP is that of a column. Steps to the name, which for the primary key is PRIMARY itself."""
     if cursor.accept("COLUMN"):
         return True
     return not (cursor.peek().says("PRIMARY") or any(cursor.accept(keyword) for keyword in (*_INDEXES, "CONSTRAINT")))
 
 
 def new_indexes(read: Statement, taken: Collection[str]) -> list[NewIndex]:
-    """The indexes that a statement makes, all with the names that TiDB gives them; ``taken`` are those of the table before."""
+    """The indexes that a statement creates, with the names that TiDB gives them. ``taken`` are the table's earlier index names."""
     if read.kind is StatementKind.CREATE_TABLE:
         found = [list(_of_part(part)) for part in read.definitions]
         inline = [index for part in found for index in part if index.removed]
@@ -101,7 +104,7 @@ def new_indexes(read: Statement, taken: Collection[str]) -> list[NewIndex]:
 
 
 def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
-    """The text with the names that TiDB gives to its indexes, where another server would give other ones."""
+    """The text with TiDB's names of indexes inserted where another server would choose other names."""
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE):
         return text
     edits: list[tuple[int, int, str]] = []
@@ -111,11 +114,11 @@ def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
         name = _quoted(index.name)
         if not index.removed:
             edits.append((*index.place, name if index.place[1] > index.place[0] else f" {name} "))
-        elif read.kind is StatementKind.CREATE_TABLE:  # a column's own key can have no name; ALTER TABLE knows none in TiDB
+        elif read.kind is StatementKind.CREATE_TABLE:  # a column's own key has no name; TiDB's ALTER TABLE allows none
             start = read.definitions[0][0].start
             edits += [(*index.removed, ""), (start, start, f"UNIQUE KEY {name} ({_quoted(index.columns[0])}), ")]
     kept, at = [], 0
-    edits.reverse()  # of those at one place the last one comes first
+    edits.reverse()  # of several edits at one place, the last one comes first
     edits.sort(key=lambda edit: edit[0])
     for start, end, name in edits:
         kept += [text[at:start], name]
@@ -124,7 +127,7 @@ def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
 
 
 def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> list[NewIndex]:
-    """The indexes with names; ``ahead`` says that names further on in the text are taken too."""
+    """The indexes with names. With ``ahead``, names further on in the text are taken too."""
     names = {folded_name(name) for name in taken}
     names |= {folded_name(index.name) for index in indexes if index.name and ahead}
     found = []
@@ -132,16 +135,16 @@ def _named(indexes: list[NewIndex], taken: Collection[str], *, ahead: bool) -> l
     for index in indexes:
         name = index.name or _free_name(index.columns, names, tried)
         names.add(folded_name(name))
-        # Which names an ALTER TABLE finds taken depends on what the target's table has besides.
+        # The names that are taken for an ALTER TABLE depend on the other indexes of the target's table.
         plain = index.plain if index.name else ahead and folded_name(name) == folded_name(index.columns[0])
         found.append(replace(index, name=name, plain=plain))
     return found
 
 
 def _free_name(columns: tuple[str, ...], taken: set[str], tried: Counter[str]) -> str:
-    """The first column's name, with a number where that is taken or means the primary key.
+    """The first column's name, with a number if that name is taken or means the primary key.
 
-    ``tried`` are the numbers found taken of each name, which stay so.
+    ``tried`` has the last number tried for each name. Lower numbers stay taken.
     """
     first = columns[0] if all(columns) else _OF_EXPRESSION
     while True:
@@ -179,7 +182,7 @@ def _of_part(part: tuple[Word, ...]) -> Iterator[NewIndex]:
 
 
 def _of_column(name: str, cursor: Cursor) -> Iterator[NewIndex]:
-    """The keys among a column's attributes, each kind once."""
+    """The keys in a column's attributes, each kind once."""
     unique = primary = False
     while not cursor.done:
         word = cursor.peek()
@@ -221,7 +224,7 @@ def _of_constraint(cursor: Cursor) -> Iterator[NewIndex]:
     parts = split_at_commas(cursor.group())
     if not parts:
         return
-    # A part of more than a name and a direction is a prefix or an expression: no value of the row is unique then.
+    # A part with more than a name and a direction is a prefix or an expression. The column's values are then not unique.
     whole = all(part[0].text != "(" and (len(part) == 1 or part[1].says("ASC") or part[1].says("DESC")) for part in parts)
     columns = tuple("" if part[0].says("(") else part[0].text for part in parts)
     place = (word.start, word.end if named else word.start)

@@ -1,4 +1,4 @@
-"""The kinds of a schema change that a policy may name: by its typed events, and for the rest by its text."""
+"""Finds the kinds of a schema change for policies: from its typed events, and otherwise from its text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def kinds_of(change: SchemaChange) -> frozenset[ChangeKind]:
 
 
 def _kind_of_action(action: tuple[Word, ...]) -> ChangeKind | None:
-    """The kind of one clause of ALTER TABLE, where events do not tell it."""
+    """The kind of one clause of ALTER TABLE, if its events do not show it."""
     first, second = _keyword(action, 0), _keyword(action, 1)
     if second == "CONSTRAINT":
         second = _keyword(action, 3 if len(action) > 2 and action[2].is_name else 2)
@@ -74,7 +74,7 @@ def _kind_of_action(action: tuple[Word, ...]) -> ChangeKind | None:
 
 
 def _keyword(action: tuple[Word, ...], at: int) -> str:
-    """The word at this place in upper case, empty for a name, a value, or nothing."""
+    """The word at this place in upper case; empty for a name, a value, or no word."""
     if at >= len(action) or action[at].is_name or action[at].is_literal:
         return ""
     return action[at].text.upper()

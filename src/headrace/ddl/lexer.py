@@ -1,8 +1,8 @@
-"""DDL text to words as TiDB's scanner reads it, a cursor to read them with, and the one way to write them down again.
+"""Splits DDL text into words as TiDB's scanner does, reads them with a cursor, and writes them as text again.
 
-What TiDB runs of comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) is part of the statement; what it skips
-(``/*M! … */``, hints, ``/* … */``, ``-- ``, ``#``) is no word. TiDB documentation, "Comment Syntax". :func:`rendered` writes
-words down so that each server reads exactly these again: without comments, with one spelling for each string.
+Comments that TiDB executes (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) are part of the statement. Comments that it skips
+(``/*M! … */``, hints, ``/* … */``, ``-- ``, ``#``) are not words. Source: TiDB documentation, "Comment Syntax". :func:`rendered`
+writes words so that each server reads exactly these words again: without comments, and with one spelling for each string.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from headrace.ddl.statement_cache import remembered
 
 NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
-"""A pattern (DOTALL) for what is no syntax: strings, quoted names, and comments that no server reads. A sign of one kind inside
-another opens nothing."""
+"""A pattern (DOTALL) for text that is not syntax: strings, quoted names, and comments that servers skip. A quote or comment mark
+inside another of these has no effect."""
 MOST_WORDS = 500_000
-"""Of a statement: some 130 MB, and several seconds to read."""
+"""The most words of a statement. They take some 130 MB, and several seconds to read."""
 _LETTER = r"0-9A-Za-z$_\x80-\U0010ffff"
 _TOKEN = re.compile(
     r"(?P<blank>[ \t-\r]++)"
@@ -45,39 +45,44 @@ _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a statement. ``text`` is unquoted; ``is_name`` says it stood in backquotes, ``is_literal`` that it is a value.
-
-    ``start`` and ``end`` are where its token begins and ends in the statement. ``written`` is its one spelling for every server,
-    ``spaced`` whether something stands between it and the word before, and ``feature`` what opens the comment of TiDB that it
-    stands in (``/*T![ttl]``), if it does.
-    """
+    """One word of a statement."""
 
     text: str
+    """Without quotes."""
     is_name: bool = False
+    """Whether it was in backquotes."""
     is_literal: bool = False
+    """Whether it is a value."""
     start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
+    """Where its token starts and ends in the statement."""
     written: str = field(default="", compare=False)
+    """Its spelling for every server."""
     spaced: bool = field(default=True, compare=False)
+    """Whether there is something between this word and the previous one."""
     feature: str = field(default="", compare=False)
+    """The opening of the TiDB comment that contains it (``/*T![ttl]``); empty outside of such a comment."""
     _keyword: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_keyword", None if self.is_name or self.is_literal else self.text.upper())
 
     def says(self, keyword: str) -> bool:
-        """Whether it is this keyword or sign (given in upper case)."""
+        """Whether the word is this keyword or sign (in upper case)."""
         return self._keyword == keyword
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a string between quotes."""
+        """Whether the word is a quoted string."""
         return self.is_literal and self.written.startswith("'")
 
 
 def words(statement: str) -> tuple[Word, ...] | None:
-    """The words of a statement, without comments and the final semicolon; ``None`` for text that no server reads as a whole: a
-    string or comment that does not end, a sign that belongs to no word; and for one of more than :data:`MOST_WORDS`."""
+    """The words of a statement, without comments and the final semicolon.
+
+    ``None`` for a text that no server can read completely (a string or comment that does not end, a character that belongs to no
+    word), and for a text of more than :data:`MOST_WORDS` words.
+    """
     return _words(statement)[0]
 
 
@@ -129,7 +134,7 @@ def _scanned(statement: str) -> list[Word] | None:
 
 
 def _next(statement: str, at: int, found: list[Word]) -> re.Match[str] | None:
-    """The token at a place. A dot that touches a name belongs to it, and what follows is a name: ``t.1e5``."""
+    """The token at a place. A dot directly after a name belongs to the name, and a name follows it: ``t.1e5``."""
     before = found[-1] if found and found[-1].end == at else None
     if before is not None and statement[at] == "." and not before.is_literal and _IS_LETTER.match(before.written[-1]):
         return _DOT.match(statement, at)
@@ -139,7 +144,7 @@ def _next(statement: str, at: int, found: list[Word]) -> re.Match[str] | None:
 
 
 def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word | None:
-    """The word of one token; ``None`` for a text that no server takes."""
+    """The word of one token; ``None`` for a text that no server accepts."""
     text, written = piece, piece
     if kind == "string":
         text = unescaped(piece.lstrip("nN"))
@@ -155,19 +160,21 @@ def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word
 
 
 def unescaped(literal: str) -> str:
-    """The value that a string literal means, which is given with its quotes."""
+    """The value of a string literal. ``literal`` includes its quotes."""
     quote = literal[0]
     return _ESCAPE[quote].sub(lambda found: _ESCAPED.get(found[1], found[1]) if found[1] else quote, literal[1:-1])
 
 
 def quoted_text(text: str) -> str:
-    """A value as a string literal that means the same to every server, with and without ``ANSI_QUOTES``."""
+    """A value as a string literal that every server reads as this value, with and without ``ANSI_QUOTES``."""
     return f"'{text.translate(_ESCAPES)}'"
 
 
 def rendered(found: Sequence[Word], *, features: bool = False) -> str:
-    """The words as text that every server reads as these words. ``features``: what stood in comments of TiDB stands in such again,
-    for servers that may not know it."""
+    """The words as text that every server reads as these words.
+
+    With ``features``, words that were in TiDB comments are put into such comments again, for servers that may not support them.
+    """
     pieces: list[str] = []
     opened, former = "", None
     for word in found:
@@ -183,12 +190,12 @@ def rendered(found: Sequence[Word], *, features: bool = False) -> str:
 
 
 def _is_one_name(former: Word, word: Word) -> bool:
-    """Whether the words are a name and its dot, which need not touch in a statement."""
+    """Whether the words are a name and its dot. In a statement there may be space between them."""
     return (word.says(".") and not former.is_literal) or (former.says(".") and not word.is_literal)
 
 
 def _may_touch(former: Word, word: Word) -> bool:
-    """Whether two words that touched in the statement are still two when they do: signs like ``/`` and ``*`` are not."""
+    """Whether two words that were adjacent in the statement may be written adjacent. Signs such as ``/`` and ``*`` may not."""
     if former.text in _GLUED or word.text in _GLUED:
         return True
     if word.is_text and former.text.startswith("_") and not former.is_name:
@@ -201,14 +208,13 @@ def _is_sign(letter: str) -> bool:
 
 
 def begins_with(statement: str, *keywords: str) -> bool:
-    """Whether these keywords (given in upper case) are a statement's first words, whatever comment stands before them."""
+    """Whether these keywords (in upper case) are a statement's first words. Comments before them are ignored."""
     found = words(statement) or ()
     return len(found) >= len(keywords) and all(word.says(keyword) for word, keyword in zip(found, keywords, strict=False))
 
 
 class Cursor:
-    """Reads words one after another, from the one at ``begin`` on. Reading past the end gives an empty literal, which no keyword
-    matches."""
+    """Reads words one after another from ``begin`` on. Reading past the end gives an empty literal, which matches no keyword."""
 
     _END = Word("", is_literal=True)
 
@@ -218,12 +224,12 @@ class Cursor:
 
     @property
     def at(self) -> int:
-        """How many words were read."""
+        """The number of words read."""
         return min(self._at, len(self._words))
 
     @property
     def length(self) -> int:
-        """How many words there are."""
+        """The number of all words."""
         return len(self._words)
 
     @property
@@ -254,7 +260,7 @@ class Cursor:
         return word
 
     def accept(self, *keywords: str) -> bool:
-        """Steps over these keywords when all of them come next."""
+        """Steps over these keywords if all of them come next. Returns whether it did."""
         for ahead, keyword in enumerate(keywords):
             if not self.peek(ahead).says(keyword):
                 return False
@@ -262,12 +268,12 @@ class Cursor:
         return True
 
     def skip_any(self, *keywords: str) -> None:
-        """Steps over each of these keywords that comes next."""
+        """Steps over all following words that are among these keywords."""
         while any(self.accept(keyword) for keyword in keywords):
             pass
 
     def name(self) -> tuple[str, str]:
-        """Reads ``name`` or ``database.name``; the database is empty when it is not named."""
+        """Reads ``name`` or ``database.name``. Returns database and name; the database is empty if it is not named."""
         first = self.next().text
         if self.accept("."):
             return first, self.next().text
@@ -277,7 +283,7 @@ class Cursor:
         return self._words[self._at :]
 
     def group(self) -> tuple[Word, ...]:
-        """Reads a parenthesis that comes next and returns what is inside; empty when none comes."""
+        """Reads the parenthesis that comes next, and returns the words inside; empty if there is no parenthesis."""
         if not self.accept("("):
             return ()
         start, depth = self._at, 1
@@ -290,7 +296,7 @@ class Cursor:
 
 
 def split_at_commas(found: tuple[Word, ...]) -> list[tuple[Word, ...]]:
-    """The parts between commas that stand in no parenthesis."""
+    """The parts between commas outside of parentheses."""
     parts: list[tuple[Word, ...]] = []
     depth = start = 0
     for at, word in enumerate(found):

@@ -1,6 +1,6 @@
-"""Names in statements, and the tables and databases that they mean: TiDB compares names without regard to case.
+"""Finds the tables and databases that names in statements mean. TiDB compares names without case.
 
-A source keeps a statement as somebody typed it, while its folders and rows have the name that the table was created with.
+A source stores a statement as it was typed, while its folders and rows have the name with which the table was created.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from headrace.model.table import TableId, folded_name
 
 @runtime_checkable
 class IndexedNames(Protocol):
-    """Tables that are found by their names in whatever case without going through all of them."""
+    """Tables with an index for finding them by name in any case."""
 
     def __contains__(self, table_id: object, /) -> bool: ...
 
     def of_name(self, folded: TableId) -> TableId | None:
-        """The first of those whose ``TableId.folded`` is this."""
+        """The first table whose ``TableId.folded`` is this; ``None`` if there is none."""
 
     def of_database(self, folded: str) -> str | None:
-        """The database whose ``folded_name`` is this, as the first of the tables has it."""
+        """The database whose ``folded_name`` is this, spelled as in the first of the tables; ``None`` if there is none."""
 
 
 class _Index:
-    """Names that are gone through when the first one is looked for."""
+    """An index of names that is built at the first lookup."""
 
     def __init__(self, names: Collection[TableId]) -> None:
         self._names = names
@@ -52,16 +52,16 @@ class _Index:
 
 
 class KnownNames:
-    """Finds the tables and databases that names mean. Of tables that differ only in case those of an earlier group count.
+    """Finds the tables and databases that names mean. Of tables that differ only in case, the one in the earliest group counts.
 
-    A name that no table has stands for itself, in the database that it means.
+    A name that no table has stands for itself, in the database that is found for it.
     """
 
     def __init__(self, *groups: Collection[TableId] | IndexedNames) -> None:
         self._groups = [group if isinstance(group, IndexedNames) else _Index(group) for group in groups]
 
     def meant(self, name: TableId) -> TableId:
-        """The known table or database, or the name itself where there is none."""
+        """The known table or database, or the name itself if there is none."""
         if any(name in group for group in self._groups):
             return name
         known = next((t for group in self._groups if (t := group.of_name(name.folded)) is not None), None)
@@ -76,7 +76,7 @@ class KnownNames:
 
 
 def spelled(text: str, statement: Statement, meant: Callable[[TableId], TableId]) -> str:
-    """The text with every name as what it means is spelled; ``statement`` is what was read of it."""
+    """The text with every name spelled as the table that it means. ``statement`` is the parsed text."""
     kept, at = [], 0
     for mention in sorted(set(statement.mentions), key=lambda mention: mention.start):
         table_id = meant(mention.table_id)

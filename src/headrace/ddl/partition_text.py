@@ -1,4 +1,4 @@
-"""How a table is partitioned as text, for the ledger (``TableShape.partitioning``): the statements that told it come once."""
+"""A table's partitioning as text, for the ledger (``TableShape.partitioning``). Its statements come only once from some sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.ddl.partitions import Method, Partition, Partitioning
 
 
 def partitioning_to_text(partitioning: Partitioning | None) -> str:
-    """The text, of one partitioning always the same; empty for ``None``."""
+    """The text; empty for ``None``. Equal partitionings give equal texts."""
     if partitioning is None:
         return ""
     partitions = [[p.name, p.values, *([True] if p.is_default else ())] for p in partitioning.partitions]

@@ -1,6 +1,6 @@
-"""What was read of statements, kept for those who ask again: several parts of the engine and the sinks ask about one statement.
+"""A cache of parsed statements, because several parts of the engine and the sinks parse the same statement.
 
-A cut of many tables asks about all of its statements in turn, and then about all of them again.
+For a cut of many tables, all statements are parsed in turn, and then all of them again.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-# The words of a statement take some hundred times its length: about 100 MB in all, and as much for a statement that has as many
-# as can be, whoever wrote the statements.
+# The words of a statement take some hundred times its length. So the cache is limited to about 100 MB in total, plus as much for
+# one statement with the most possible words, whatever statements the source contains.
 _CHARACTERS = 1 << 20
 _OF_ONE = 256
-"""What each statement counts for beside its length, in characters."""
+"""What each statement counts for in addition to its length, in characters."""
 
 
 def remembered(read: Callable[Concatenate[str, _P], _T]) -> Callable[Concatenate[str, _P], _T]:
-    """The function, with the results of its last calls kept: as many as their texts (its first argument) leave room for."""
+    """Wraps the function so that the results of its last calls are cached. The total length of their texts (the first argument) is
+    limited."""
     lock = threading.Lock()
     kept: OrderedDict[tuple[object, ...], tuple[int, _T]] = OrderedDict()
     room = _CHARACTERS
