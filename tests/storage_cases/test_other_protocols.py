@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from building import Bucket, ask, ledger
+from building import Bucket, ledger
 
-from headrace.cli.stopped_tables import new_request
-from headrace.model.ledger import RequestKind
-from headrace.model.place import PlaceInFile
+from headrace.cli.main import main
 from headrace.model.table import TableId
 from quick import without_pauses
 from storage_folder import OPTIONS
@@ -69,11 +67,8 @@ def test_a_file_of_another_protocol_with_the_number_of_one_that_was_applied_stop
     assert (bucket.at(170).code, bucket.state()) == (0, [(1, "a"), (2, "b")])
 
 
-def _give_up(bucket: Bucket, path: str) -> None:
-    table_id = TableId("test", "t")
-    state = ledger(bucket)
-    since = state.table_checkpoint(table_id)
-    ask(bucket, new_request(state, table_id, RequestKind.SKIP_FILE, since=since, place=PlaceInFile(path)))
+def _give_up(bucket: Bucket, path: str) -> int:
+    return main(["table", "skip", "test.t", "--file", path, "--yes", "--sink", bucket.sink])
 
 
 def test_a_file_of_another_protocol_can_be_given_up_and_leaves_its_number_to_the_changefeed(bucket: Bucket) -> None:
@@ -81,7 +76,7 @@ def test_a_file_of_another_protocol_can_be_given_up_and_leaves_its_number_to_the
     foreign = "test/t/100/CDC000002.json"
     bucket.write(foreign, '{"type":"INSERT"}\n')
     assert bucket.at(160).code == 3
-    _give_up(bucket, foreign)
+    assert _give_up(bucket, foreign) == 0
     assert (bucket.at(165).code, ledger(bucket).tables[TableId("test", "t")].status.value) == (0, "running")
     bucket.rows("t/100/2", "I 168 3 c")
     assert (bucket.at(170).code, bucket.state()) == (0, [(1, "a"), (2, "b"), (3, "c")])
@@ -94,7 +89,8 @@ def test_a_file_of_another_protocol_is_given_up_beside_an_unread_one_of_its_numb
     bucket.rows("t/100/2", "I 158 3 c")
     bucket.write("test/t/100/CDC000002.json", '{"type":"INSERT"}\n')
     assert bucket.at(160).code == 3
-    _give_up(bucket, "test/t/100/CDC000002.json")
+    assert _give_up(bucket, "test/t/100/CDC000003.json") == 2  # there is none
+    assert _give_up(bucket, "test/t/100/CDC000002.json") == 0
     assert (bucket.at(165).code, bucket.state()) == (0, [(1, "a"), (2, "b"), (3, "c")])
 
 
@@ -107,3 +103,49 @@ def test_a_file_of_another_protocol_in_a_version_that_is_over_stops_nothing(buck
     assert (bucket.at(170).code, bucket.state()) == (0, [(3, "c")])
     bucket.write("test/t/155/CDC000002.json", '{"type":"INSERT"}\n')
     assert bucket.at(180).code == 3
+
+
+CANAL = (
+    '{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1,"ts":1,"sql":"",'
+    '"sqlType":{"id":4,"v":12},"mysqlType":{"id":"int","v":"varchar(64)"},"old":null,"data":[{"id":"1","v":"FOREIGN"}],'
+    '"_tidb":{"commitTs":170}}\n'
+)
+
+
+def test_a_file_that_was_given_up_is_not_applied_when_the_others_are_removed(bucket: Bucket) -> None:
+    bucket.options = bucket.options.replace("protocol=csv&", "").replace("&protocol=csv", "")  # by the files' names
+    assert "protocol" not in bucket.options
+    bucket.at(150)
+    foreign = "test/t/100/CDC000007.json"
+    bucket.write(foreign, CANAL)
+    assert bucket.at(160).code == 3
+    assert _give_up(bucket, foreign) == 0
+    for path in [*bucket.root.glob("test/*/*/*.csv"), *bucket.root.glob("test/*/*/*/*.csv")]:
+        path.unlink()  # as file-expiration-days does
+    for checkpoint in (170, 180, 500):
+        assert (bucket.at(checkpoint).code, bucket.state()) == (0, [(1, "a"), (2, "b")])
+    bucket.rows("t/100/8", "I 510 3 c")
+    assert (bucket.at(520).code, bucket.state()) == (0, [(1, "a"), (2, "b"), (3, "c")])
+
+
+def test_the_protocol_stays_the_one_of_what_was_applied(bucket: Bucket) -> None:
+    bucket.options = bucket.options.replace("protocol=csv&", "").replace("&protocol=csv", "")
+    bucket.at(150)
+    for path in [*bucket.root.glob("test/*/*/*.csv"), *bucket.root.glob("test/*/*/*/*.csv")]:
+        path.unlink()
+    for number in (7, 8):
+        bucket.write(f"test/t/100/CDC00000{number}.json", CANAL)
+    ran = bucket.at(200)
+    assert (ran.code, bucket.state()) == (3, [(1, "a"), (2, "b")])
+    assert "The file is .json, and the protocol is csv" in ran.stopped["test.t"]
+
+
+def test_a_file_of_another_protocol_hides_no_gap_in_the_numbers(bucket: Bucket) -> None:
+    bucket.at(150)
+    foreign = "test/t/100/CDC000002.json"
+    bucket.write(foreign, CANAL)
+    assert bucket.at(160).code == 3
+    assert _give_up(bucket, foreign) == 0
+    bucket.at(165)
+    bucket.rows("t/100/3", "I 168 3 c")
+    assert "File numbers 2 are missing" in bucket.at(170).told

@@ -165,7 +165,11 @@ def _waits_for_file(source: DataSource, state: LedgerState, own: TableProgress, 
     if reads_stream(source):
         raise DefinitionError(f"{source.identity} is a stream, and has no files.", "Name a record with --partition and --offset.")
     needed = source.held(state.position)
-    if file not in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
+    if file in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
+        return
+    # The position does not name a file of another protocol.
+    gives_up = source.event_source.give_up
+    if own.table_id == NOBODYS or gives_up(state.position, own.table_id, PlaceInFile(file)) == state.position:
         raise DefinitionError(
             f"The table {own.table_id} does not wait for a file {file!r}.", "headrace table list names those it waits for."
         )

@@ -129,7 +129,7 @@ class Poll:
         notices += expiry_notices(self.place, self.options, lambda path: table_of(path, catalogue, self.options))
         found = self._found(listing, catalogue)
         notices += self._format_notices(found)
-        notices += content_notices(listing, catalogue, self.place, found.selected)
+        notices += content_notices(listing, catalogue, self.place, found.selected, found.protocol)
         unread, owned = self._unread(found)
         vanished = self._vanished(listing, found, owned)
         stopped = {problem.table_id for problem in vanished}
@@ -227,7 +227,7 @@ class Poll:
 
     def _found(self, listing: Listing, catalogue: Catalogue) -> _Found:
         """The files that may have rows below the watermark and the bound for schema changes, and whether commit ts are exact."""
-        protocol = detect_protocol(listing, self.options)
+        protocol = detect_protocol(listing, self.options, self.place)
         watermark, schema_bound = (MAX_TSO, MAX_TSO) if self.final else (self.known.watermark, self._schema_bound())
 
         def select(*, exact: bool) -> Selection:

@@ -163,6 +163,8 @@ class StoragePosition:
     given_up: Mapping[str, str] = field(default_factory=dict)
     """The path of a file of another protocol that a person gave up -> its :func:`fingerprint`. Its number says nothing of the
     changefeed's own files, so ``consumed`` does not have it."""
+    extension: str = ""
+    """The extension of the files that were applied; empty while there are none, or if an older Headrace applied them."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -198,6 +200,7 @@ class StoragePosition:
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
             "g": {parent: [g.files, g.version, g.day, int(g.undated)] for parent, g in self.gone.items()},
             "x": dict(self.given_up),
+            "y": self.extension,
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
@@ -364,10 +367,6 @@ class StoragePosition:
             return not entry.is_of(size, modified) or entry.pending_ts <= watermark
         return not self.is_consumed(path) or self.is_changed(path, size, modified)
 
-    def is_given_up(self, key: str, size: int, modified: int) -> bool:
-        """Whether the file is of another protocol, and was given up as it is."""
-        return self.given_up.get(key) == fingerprint(size, modified)
-
     def unread_files(self) -> Iterator[tuple[str, int]]:
         """The path and the average size in bytes of each file that must be read regardless of the watermark."""
         for directory, units in self.unread.items():
@@ -479,6 +478,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
         owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
         gone={parent: _gone(entry) for parent, entry in _members(document.get("g", {}))},
         given_up={path: _text(mark) for path, mark in _members(document.get("x", {}))},
+        extension=_text(document.get("y", "")),
     )
 
 

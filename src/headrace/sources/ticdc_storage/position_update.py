@@ -42,8 +42,10 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
     unread, late = _Unread(position.unread), dict(position.late)
     numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     marks: dict[str, dict[str, Mark]] = {}
+    extension = position.extension
     for state in states:
         place = place_of(state.path)
+        extension = extension or place.unit.rpartition(".")[2]
         opened.pop(state.path, None)
         if not state.consumed and state.pending_ts is None:
             unread.add(place, state.size)
@@ -77,6 +79,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             settled=settled,
             marks={directory: entries for directory, entries in {**position.marks, **marks}.items() if entries},
             open=opened,
+            extension=extension,
             unread=unread.entries,
             late={path: known for path, known in late.items() if known.is_behind or known.drain is not None},
             begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,

@@ -301,7 +301,7 @@ class _TableCheck:
     @property
     def _has_gaps(self) -> bool:
         directories = {candidate[1].directory for _, candidate in self.files}
-        return bool(gaps(self.seen.listing, StoragePosition(), directories))
+        return bool(gaps(self.seen.listing, StoragePosition(), directories, self.seen.protocol))
 
 
 def _named_tables(split: FileSplit) -> frozenset[TableId]:

@@ -216,7 +216,7 @@ class StorageEventSource:
         """See ``EventSource.missing_again``."""
         known, place = _position(former), _position(position)
         listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
-        extension = detect_protocol(listing, self._options).extension
+        extension = detect_protocol(listing, self._options, known).extension
         forgotten = gone_since(known, place, listing, lambda directory: self._parsed(directory, catalogue))
         lost = [*lost_files(known, place, listing, extension), *(f"{path}.{extension}" for path in forgotten)]
         lost = [path for path in lost if not place.is_open(path)]
@@ -256,13 +256,13 @@ class StorageEventSource:
         if days and tso_to_datetime(since).date() < oldest.date():
             return f"TiCDC removes files after {days} days (file-expiration-days)."
         listing, catalogue = self._opened().scan(place)
-        directories = set()
+        directories, protocol = set(), detect_protocol(listing, self._options, place)
         for _, path in listing.data:
             versions = catalogue.versions.get(path.parent, {})
             ended = max((v for v, known in versions.items() if v <= since and known.statement), default=0)
             if path.version >= ended and catalogue.table_of(path.parent, path.version) == table_id:
                 directories.add(path.directory)
-        for (directory, _), missing in sorted(gaps(listing, place, directories, unread=True).items()):
+        for (directory, _), missing in sorted(gaps(listing, place, directories, protocol, unread=True).items()):
             return f"file numbers {format_intervals(missing)} in {directory} are missing."
         vanished = vanished_problems(listing, place, {}, lambda path: table_of(path, catalogue, self._options))
         gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
@@ -285,7 +285,7 @@ class StorageEventSource:
         theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
         if table_id not in theirs and any(owner.table for owner in theirs):
             return position
-        if stored is not None and parsed.extension != detect_protocol(listing, self._options).extension:
+        if stored is not None and parsed.extension != detect_protocol(listing, self._options, known).extension:
             given_up = {**known.given_up, key: fingerprint(stored.size, stored.modified)}
             return replace(known, given_up=given_up).to_text()
         rewritten = stored is not None and known.is_consumed(parsed) and known.is_changed(parsed, stored.size, stored.modified)
@@ -316,7 +316,7 @@ class StorageEventSource:
         if of_loaded:
 
             def firsts(files: Sequence[Candidate]) -> Mapping[StoredFile, int]:
-                protocol = detect_protocol(listing, self._options)
+                protocol = detect_protocol(listing, self._options, place)
                 beginnings = self._opened().beginnings
                 beginnings.look_into(files, protocol, self._options, self._opened().read_starts, lambda done, total: None)
                 return beginnings.firsts
@@ -329,7 +329,8 @@ class StorageEventSource:
         """See ``EventSource.forget_lives``."""
         place = _position(position)
         listing, catalogue = self._opened().scan(place)
-        files = [f for f in listing.data if not place.is_consumed(f[1])]
+        own = detect_protocol(listing, self._options, place).extension
+        files = [f for f in listing.data if f[1].extension == own and not place.is_consumed(f[1])]
         files = [f for f in files if f[1].version < ended.get(catalogue.table_of(f[1].parent, f[1].version), 0)]
         states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored, _ in files if stored.size]
         return advanced(place, place.watermark, states).to_text() if states else position

@@ -20,7 +20,7 @@ from headrace.sources.ticdc_storage.final_drain import late_schema_files
 from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, has_possible_names, is_misplaced
-from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.sources.ticdc_storage.position import StoragePosition, fingerprint
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
@@ -62,12 +62,20 @@ class Selection:
     """Files of another protocol. Their tables wait, since their rows would be lost otherwise."""
 
 
-def detect_protocol(listing: Listing, options: StorageOptions) -> Protocol:
+def detect_protocol(listing: Listing, options: StorageOptions, position: StoragePosition = _BEGINNING) -> Protocol:
     """The changefeed's protocol as configured, otherwise that of most data files."""
     if options.protocol is not None:
         return options.protocol
-    counts = Counter(path.extension for _, path in listing.data)
+    if position.extension:
+        return next(protocol for protocol in Protocol if protocol.extension == position.extension)
+    counts = Counter(path.extension for stored, path in listing.data if not is_given_up(stored, position))
     return Protocol.CANAL_JSON if counts["json"] > counts["csv"] else Protocol.CSV
+
+
+def is_given_up(stored: StoredFile, position: StoragePosition) -> bool:
+    """Whether a person gave the file up as one of another protocol, and it was not written again since."""
+    mark = position.given_up.get(stored.path)
+    return mark is not None and mark == fingerprint(stored.size, stored.modified)
 
 
 def select_files(
@@ -95,9 +103,10 @@ def select_files(
         # TiCDC has created an empty file but not filled it yet. It is written again with rows, or never.
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
             continue
+        if is_given_up(stored, position):
+            continue
         if path.extension != protocol.extension:
-            is_over = path.version < position.passed.get(path.parent, 0)
-            if not is_over and path.version < schema_bound and not position.is_given_up(path.key, stored.size, stored.modified):
+            if position.passed.get(path.parent, 0) <= path.version < schema_bound:
                 strangers.append((stored, path))
             continue
         version = catalogue.versions.get(path.parent, {}).get(path.version)
@@ -315,7 +324,7 @@ def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[
 
 
 def gaps(
-    listing: Listing, position: StoragePosition, busy: Collection[str], *, unread: bool = False
+    listing: Listing, position: StoragePosition, busy: Collection[str], protocol: Protocol, *, unread: bool = False
 ) -> dict[tuple[str, str], Intervals]:
     """The missing file numbers by directory and dispatcher, in the directories ``busy``, taking applied files into account.
 
@@ -324,7 +333,7 @@ def gaps(
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
     forgotten: set[str] = set()
     for _, path in listing.data:
-        if path.directory in busy:
+        if path.directory in busy and path.extension == protocol.extension:
             numbers[path.directory, path.dispatcher].add(path.number)
             gone = position.gone.get(path.parent)
             if gone is not None and ((gone.undated and path.version <= gone.version) or position.is_before_gone(path)):
@@ -352,23 +361,25 @@ def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: Ta
     return Notice(f"File numbers {shown}{others}{of_dispatcher} are missing.", table_id, PlaceInFile(directory))
 
 
-def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
+def content_notices(
+    listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection, protocol: Protocol
+) -> Iterator[Notice]:
     """The notices about the files in the folder."""
     yield from catalogue.notices
     yield from misplaced_notices(listing)
     yield from stray_notices(listing)
     yield from selected.notices
     yield from mixed_partition_notices(selected.candidates, catalogue)
-    yield from _gap_notices(listing, place, catalogue, selected.candidates)
+    yield from _gap_notices(listing, place, catalogue, selected.candidates, protocol)
     if place.drain is not None:
         yield from late_schema_files(place.drain, catalogue)
 
 
 def _gap_notices(
-    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate]
+    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate], protocol: Protocol
 ) -> Collection[Notice]:
     tables = {path.directory: version.table_id for _, path, version in candidates}
     return [
         gap_notice(directory, dispatcher, missing, tables[directory])
-        for (directory, dispatcher), missing in gaps(listing, place, tables.keys()).items()
+        for (directory, dispatcher), missing in gaps(listing, place, tables.keys(), protocol).items()
     ]
