@@ -15,10 +15,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.engine.payload_files import Payloads, Place
 from headrace.model.outcome import ReadCount, SplitReport
 from headrace.model.table import TableId
 
-EXCHANGE_SCHEMA = pa.schema([("unit", pa.int32()), ("table", pa.int32()), ("first", pa.int64()), ("payload", pa.binary())])
+EXCHANGE_SCHEMA = pa.schema(
+    [
+        ("unit", pa.int32()),
+        ("table", pa.int32()),
+        ("first", pa.int64()),
+        ("payload", pa.binary()),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+    ]
+)
 """``table`` is the number of the part, or :data:`DIGEST`. ``first`` is where the first row of ordered changes lies (the job's
 order column: a commit ts, or a place in the source), 0 for netted ones."""
 DIGEST = -1
@@ -62,23 +73,30 @@ class ExchangeRow:
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ExchangeRow]:
     """The rows of record batches of :data:`EXCHANGE_SCHEMA`, in their order."""
+    stored = Payloads()
     for batch in batches:
-        units, tables, firsts = (batch.column(number).to_pylist() for number in range(3))
-        for unit, table, first, payload in zip(units, tables, firsts, batch.column(3), strict=True):
-            yield ExchangeRow(unit, table, first, payload.as_buffer())
+        units, tables, firsts, _, files, offsets, sizes = (
+            () if name == "payload" else batch.column(name).to_pylist() for name in EXCHANGE_SCHEMA.names
+        )
+        places = map(Place, files, offsets, sizes)
+        for unit, table, first, payload, place in zip(units, tables, firsts, batch.column("payload"), places, strict=True):
+            yield ExchangeRow(unit, table, first, stored.at(place) if place.file else payload.as_buffer())
 
 
 class Outbox:
     """Rows of the exchange that wait for others of the same unit: a batch of its own for each costs more than a small row."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
+        self._waiting: dict[int, list[tuple[int, int, bytes, str, int, int]]] = defaultdict(list)
         self._bytes: dict[int, int] = defaultdict(int)
 
-    def add(self, unit: int, table: int, first: int, payload: bytes) -> Iterator[pa.RecordBatch]:
+    def add(self, unit: int, table: int, first: int, payload: bytes | Place) -> Iterator[pa.RecordBatch]:
         """Takes a row, and gives what is large enough to go."""
-        self._waiting[unit].append((table, first, payload))
-        self._bytes[unit] += len(payload)
+        if isinstance(payload, Place):
+            self._waiting[unit].append((table, first, b"", payload.file, payload.offset, payload.size))
+        else:
+            self._waiting[unit].append((table, first, payload, "", 0, 0))
+            self._bytes[unit] += len(payload)
         if self._bytes[unit] >= _BATCH_BYTES:
             yield self._batch(unit)
 
@@ -89,15 +107,10 @@ class Outbox:
 
     def _batch(self, unit: int) -> pa.RecordBatch:
         rows = self._waiting.pop(unit)
-        del self._bytes[unit]
-        tables, firsts, payloads = zip(*rows, strict=True)
-        columns = [
-            pa.array([unit] * len(rows), pa.int32()),
-            pa.array(tables, pa.int32()),
-            pa.array(firsts, pa.int64()),
-            pa.array(payloads, pa.binary()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
+        self._bytes.pop(unit, None)
+        columns = ([unit] * len(rows), *zip(*rows, strict=True))
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, EXCHANGE_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=EXCHANGE_SCHEMA)
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:

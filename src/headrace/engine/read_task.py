@@ -16,6 +16,7 @@ from headrace.engine.change_log import LogOrder
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, Outbox, ReadDigest, to_ipc
 from headrace.engine.net import Sights, buckets, last_states
 from headrace.engine.parts import TablePart
+from headrace.engine.payload_files import LEAST_BYTES, PayloadFile
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.engine.recast import recast_rows
 from headrace.errors import HeadraceError
@@ -47,6 +48,9 @@ class ReadJob:
     repeats: Repeats = Repeats.CHANGES
     units: int = 1
     progress_to: ProgressAddress | None = None
+    payload_folder: str = ""
+    """Where read tasks write large payloads for write tasks on the same machine (:mod:`~.payload_files`); empty if they run on
+    several machines."""
     letters: DeadLetters | None = None
     new_collations: bool | None = True
     updates_alone: bool = False
@@ -303,6 +307,7 @@ def _with_whole_keys(
 def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
     """The read half of a job: batches of :data:`headrace.engine.exchange.EXCHANGE_SCHEMA`, each for one unit; digests come last."""
     outbox = Outbox()
+    file = PayloadFile(job.payload_folder) if job.payload_folder else None
     reports: list[SplitReport] = []
     counts: list[ReadCount] = []
     sent: dict[int, Counter[TableId]] = defaultdict(Counter)
@@ -321,9 +326,11 @@ def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBa
                 for bucket, rows in _split_by_bucket(batch, part):
                     unit = (part.first + bucket) % job.units
                     for first, piece in _pieces(rows, part, job.order):
-                        payload = to_ipc(piece)
+                        payload = to_ipc(piece) if file is None or piece.nbytes < LEAST_BYTES else file.put(piece)
                         sent[unit][part.table_id] += piece.num_rows
                         yield from outbox.add(unit, number, first, payload)
+    if file is not None:
+        file.close()
     last = {report.table_id: report for report in reports}
     reports += [replace(last[t], problem=last[t].problem or problem) for t, problem in failed.items()]
     tables_of = _tables_of_units(job)

@@ -34,6 +34,7 @@ from headrace.engine.launch import (
     spark_folders,
 )
 from headrace.engine.launch_noise import expect_end, without_launch_noise
+from headrace.engine.payload_files import payload_folder
 from headrace.engine.progress_channel import ProgressReceiver
 from headrace.engine.read_task import ReadJob, exchange_rows
 from headrace.engine.spark_home import launch_environment
@@ -55,7 +56,7 @@ from headrace.sources.base import StreamSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_EXCHANGE_DDL = "unit int, table int, first long, payload binary"
+_EXCHANGE_DDL = "unit int, table int, first long, payload binary, file string, offset long, size long"
 _RESULT_DDL = "payload binary"
 _STREAM_DDL = "chunk int, number long, payload binary"
 _JOB_GROUP = "headrace"
@@ -195,6 +196,11 @@ class SparkEngine:
             self._forget()
             raise JobFailedError(told, jvm.HINT) from None
 
+    def _local_folder(self) -> Path | None:
+        """The first folder of Spark's shuffle files; ``None`` if tasks run on other machines."""
+        local = spark_folders(self._settings).local
+        return local[0].path if local else None
+
     def warm_up(self) -> None:
         """Runs an empty job of each kind, because the first job of a kind takes seconds longer."""
         self._run_alone(_nothing)
@@ -222,7 +228,9 @@ class SparkEngine:
                 return self._run_alone(_whole_task(read, write, splits, local))
             inputs = [pickle.dumps(task) for task in tasks]
             shuffle = _Shuffle(read.units, writers, read.has_logs)
-            return self._run_halves(_read_task(read, local), inputs, _write_task(read, write, local), shuffle)
+            with payload_folder(self._local_folder()) as folder:
+                read = replace(read, payload_folder=folder)
+                return self._run_halves(_read_task(read, local), inputs, _write_task(read, write, local), shuffle)
         finally:
             receiver.job_ended()
 
@@ -235,7 +243,8 @@ class SparkEngine:
         read = replace(read, progress_to=receiver.next_job())
         inputs = [pickle.dumps(task) for task in tasks]
         try:
-            with self._job_of(session):
+            with payload_folder(self._local_folder()) as folder, self._job_of(session):
+                read = replace(read, payload_folder=folder)
                 frame = self._exchanged(session, _read_task(read, local), inputs, _Shuffle(read.units, read.units, read.has_logs))
                 frame = frame.mapInArrow(_stream_task(read, chunks, local), _STREAM_DDL)
                 if read.has_logs:

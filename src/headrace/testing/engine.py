@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.engine.exchange import REPORTING_UNIT, ExchangeRow, rows_of
@@ -33,9 +34,10 @@ class LocalEngine:
 
     started = True
 
-    def __init__(self, parallelism: int = 2) -> None:
+    def __init__(self, parallelism: int = 2, payload_folder: str = "") -> None:
         self.jobs = self.cancels = 0
         self._parallelism = parallelism
+        self._payload_folder = payload_folder
 
     def parallelism(self) -> int:
         """The constructor's value."""
@@ -55,7 +57,7 @@ class LocalEngine:
     def run(self, read: ReadJob, write: WriteJob, tasks: list[list[Split]], writers: int) -> list[object]:
         """See ``headrace.engine.round.Engine.run``."""
         self.jobs += 1
-        read = _copy(read)
+        read = self._read_job(read)
         if read.units == 1:
             splits = [split for task in tasks for split in task]
             shares = [[(REPORTING_UNIT, unit_of_splits(read, splits))]]
@@ -76,13 +78,17 @@ class LocalEngine:
     def stream(self, read: ReadJob, tasks: list[list[Split]], chunks: Chunks) -> Iterator[object]:
         """See ``headrace.engine.round.Engine.stream``."""
         self.jobs += 1
-        found = [batch for unit in _exchanged(_copy(read), tasks) for batch in streamed_units([unit], chunks)]
+        found = [batch for unit in _exchanged(self._read_job(read), tasks) for batch in streamed_units([unit], chunks)]
         rows = sorted((row for batch in found for row in batch.to_pylist()), key=lambda row: (row["chunk"], row["number"]))
         assert {row["chunk"] for row in rows} <= set(range(chunks.total))
         for row in rows:
             item = pickle.loads(row["payload"])
             raise_first([item])
             yield item
+
+    def _read_job(self, read: ReadJob) -> ReadJob:
+        copied: ReadJob = _copy(read)
+        return replace(copied, payload_folder=self._payload_folder)
 
     def write_units(self, units: Iterable[tuple[int, Unit]], write: WriteJob, slot: int) -> list[object]:
         """The work of one write task."""
@@ -97,7 +103,7 @@ def _exchanged(read: ReadJob, tasks: list[list[Split]]) -> list[tuple[int, Unit]
     """The non-empty units, as the exchange would deliver them. They are read when they are written."""
     rows: dict[int, list[ExchangeRow]] = defaultdict(list)
     for task in tasks:
-        for row in rows_of(exchange_rows(read, _copy(task))):
+        for row in rows_of(list(exchange_rows(read, _copy(task)))):  # files of payloads are mapped once they are complete
             rows[row.unit].append(row)
     if read.has_logs:
         for of_unit in rows.values():

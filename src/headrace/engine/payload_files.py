@@ -1,0 +1,94 @@
+"""Payloads of the exchange in files, where read and write tasks run on one machine.
+
+Spark copies each payload several times on its way: to the JVM, into its row format, through compression into a shuffle file, and
+back. On one machine each read task writes its large payloads into a file, and only their places go through Spark. The write tasks
+map the files into memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.errors import JobFailedError
+
+LEAST_BYTES = 64 << 10
+"""Smaller batches go through Spark, because a file costs more than they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a payload lies: the file's path, and the offset and the size in bytes."""
+
+    file: str
+    offset: int
+    size: int
+
+
+class PayloadFile:
+    """The payloads of one read task. The file is created for the first one, with mode 0600."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = Path(folder) / uuid.uuid4().hex
+        self._out: pa.NativeFile | None = None
+
+    def put(self, batch: pa.RecordBatch) -> Place:
+        """Writes a batch as an Arrow IPC stream. Raises JobFailedError if the file cannot be written."""
+        try:
+            if self._out is None:
+                os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self._out = pa.OSFile(str(self._path), "wb")
+            start = self._out.tell()
+            with pa.ipc.new_stream(self._out, batch.schema) as writer:
+                writer.write_batch(batch)
+            return Place(str(self._path), start, self._out.tell() - start)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise JobFailedError(f"Rows on their way cannot be written to {self._path.parent}: {reason}.") from error
+
+    def close(self) -> None:
+        """Makes all payloads readable. Raises JobFailedError."""
+        if self._out is not None:
+            self._out.close()
+
+
+class Payloads:
+    """Reads payloads from their places. Each file is mapped once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, pa.MemoryMappedFile] = {}
+
+    def at(self, place: Place) -> pa.Buffer:
+        """The payload, without a copy."""
+        mapped = self._files.get(place.file)
+        if mapped is None:
+            mapped = self._files[place.file] = pa.memory_map(place.file)
+        mapped.seek(place.offset)
+        return mapped.read_buffer(place.size)
+
+
+@contextmanager
+def payload_folder(parent: Path | None) -> Iterator[str]:
+    """A folder for the payloads of one job in ``parent``, with mode 0700, removed when the job ends; empty without a ``parent``.
+
+    Tasks that have a file mapped can read it to its end. Raises JobFailedError.
+    """
+    if parent is None:
+        yield ""
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="payloads-", dir=parent)
+    except OSError as error:
+        raise JobFailedError(f"Rows on their way cannot be written to {parent}: {error.strerror or error}.") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
