@@ -1,4 +1,4 @@
-"""How much the next cut takes at most, as the source is told. Pure."""
+"""The bound of the next cut, which the source gets with a poll, and where the cut ends. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from headrace.sources.base import Bound
 def has_rows_at_once(
     state: LedgerState, offer: Offer, includes: Callable[[TableId], bool], retried: Collection[TableId], apart: Collection[TableId]
 ) -> bool:
-    """Whether the splits of an offer make a cut though its watermark stands (``Offer.at_once``): one of them would be read.
+    """Whether an offer whose watermark has not moved (``Offer.at_once``) still has a split that a cut would read.
 
-    Those of tables that take no part are offered for as long as they do not.
+    Splits of tables that take no part in a cut do not count: they are offered again until their tables take part.
     """
     if not offer.at_once:
         return False
@@ -30,15 +30,15 @@ def has_rows_at_once(
 
 
 def end_of(state: LedgerState, offer: Offer, apart: Collection[TableId], until: int | None) -> int:
-    """Where the next cut ends at the latest (TSO): at ``until``, and before a schema change that waits for tables ``apart``."""
+    """The latest end (TSO) of the next cut: ``until``, or just before a schema change that waits for tables ``apart``."""
     shared = first_shared_change(state, offer, apart) if apart else None
     return min(MAX_TSO if until is None else until, MAX_TSO if shared is None else shared - 1)
 
 
 def has_let_go(asked: LedgerState, state: LedgerState) -> bool:
-    """Whether a table stands elsewhere than when the source was asked, or is not held any more.
+    """Whether any table's row has changed since the poll, for which the state was ``asked``, or a table is not held any more.
 
-    What was offered is of the tables that took part then: it may lack files that such a table needs now.
+    The offer is for the tables that took part at the poll. It may lack files that such a table needs now.
     """
     return asked.tables != state.tables or not asked.held <= state.held
 
@@ -52,15 +52,17 @@ def bound_of(
     apart: Collection[TableId],
     looked: Callable[[int, int], None],
 ) -> Bound:
-    """The bound of a cut that takes ``limit`` bytes. What broke off before is taken again no smaller (rule 14).
+    """The bound of a cut of ``limit`` bytes. A cut that was interrupted is repeated with at least its former size (rule 14).
 
-    ``follows`` says of which tables files are read. ``retried`` are the stopped tables that are tried. Tables ``apart`` catch up
-    in cuts of their own. ``looked`` is called with the number of files that were looked into, and of all that have to be.
+    - ``follows``: whether files of a table are read.
+    - ``retried``: the stopped tables that are tried again.
+    - ``apart``: the tables that catch up in cuts of their own.
+    - ``looked``: called with the number of files examined so far and the number of files to examine.
     """
     counts = _reads(state, follows, retried, apart)
 
     def pending(changes: Sequence[SchemaChange]) -> list[int]:
-        # A DROP DATABASE that is over may be ahead of tables that are behind.
+        # A DROP DATABASE that has already run may lie ahead of tables that are behind.
         missed = {c.commit_ts for c in drops_with_databases(state, changes, followed(state, changes, includes))}
         ahead = (c for c in changes if may_be_pending(state, c) and any(counts(t, c.commit_ts) for t in c.changes))
         return sorted(missed.union(change.commit_ts for change in ahead))
@@ -80,14 +82,14 @@ def bound_of(
 def _reads(
     state: LedgerState, follows: Callable[[TableId], bool], retried: Collection[TableId], apart: Collection[TableId]
 ) -> Callable[[TableId, int], bool]:
-    """Whether a cut reads splits of a table's version (TSO), as far as the ledger tells."""
+    """The function that says, from the ledger's state, whether a cut reads splits of a table's version (TSO)."""
     idle = {*apart, *unfollowed(state), *state.held}
     idle |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-    # What comes late of a table that is gone is not read: a cut would wait for it for ever.
+    # Late files of a dropped table are not read: a cut would wait for them forever.
     gone = _gone(state)
     return lambda table_id, version: table_id not in idle and gone.get(table_id, -1) < version and follows(table_id)
 
 
 def _gone(state: LedgerState) -> dict[TableId, int]:
-    """The tables that are gone, and since when (TSO)."""
+    """The tables that are gone, with the commit ts (TSO) since which they are."""
     return {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}

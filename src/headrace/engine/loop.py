@@ -1,7 +1,7 @@
-"""The loop: poll, plan, apply, again; and what happens between cuts when something fails.
+"""The loop of a pipeline: poll, plan, apply, and recover between cuts after a failure.
 
-A failed cut leaves the checkpoint where it was. The attempt is raised before anything follows, because tasks of the failed
-job may go on writing for seconds (rule 15); then the cut is planned again, with a ``hi`` no smaller than the intended one.
+A failed cut does not move the checkpoint. The attempt number is raised first, because tasks of the failed job may keep writing
+for some seconds (rule 15). Then the cut is planned again, with a ``hi`` no smaller than that of the failed cut.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _TELL_EVERY = 2.0
 
 
 class Loop:
-    """Runs one pipeline. ``run`` belongs to one thread; ``stop`` may be called from any."""
+    """Runs one pipeline. ``run`` belongs to one thread; ``stop`` may be called from any thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Loop:
         options: RunOptions,
         before_cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """``before_cut`` is called before a cut that reads data: it may wait for Spark, until the loop is stopped."""
+        """``before_cut`` is called before a cut that reads data. It may wait for Spark until the loop is stopped."""
         self._before_cut = before_cut
         self._name, self._source, self._source_identity = name, source, source_identity
         self._sink, self._ledger, self._make_round = sink, ledger, make_round
@@ -96,14 +96,14 @@ class Loop:
         self._tries = Tries()
         self._told_at = 0.0
         self._goal: int | None = None
-        # The position that the run had before its target went back, until the ledger tells which files are missed since.
+        # The position before the target went back, kept until the ledger records which files are missing since then.
         self._farthest = ""
         self._begin(LedgerState(name))
 
     def _begin(self, state: LedgerState) -> None:
-        """Begins where the ledger stands; nothing is remembered of what this run saw before."""
+        """Starts from the ledger's state and forgets what this run saw before."""
         self._state = state
-        # What the source has learned in its polls, for the next one.
+        # What the source learned in earlier polls; passed to the next poll.
         self._learned: Learned | None = None
         self._asked_at = float("-inf")
         self._decided: dict[str, Decision] = {}
@@ -112,16 +112,16 @@ class Loop:
         self._quiet = Quiet()
         self._turns = Turns()
         self._retries = Retries()
-        # Tables that the filter leaves out, and that schema changes bring into it; not known before the first offer.
+        # Tables outside the filter whose rows or names schema changes bring into it. None before the first offer of changes.
         self._followed: frozenset[TableId] | None = None
-        # Whether a schema change that cannot be read waits for itself alone: nothing tells of which table it is.
+        # Whether an unreadable schema change waits whose table is unknown, so that no table is stopped by it.
         self._waits = False
-        # Whether a table that is gone may have a next CREATE below the checkpoint, since the last look: a cut may have broken
-        # off, in a former run or in this one, or a table came to its end while it caught up.
+        # Whether a dropped table may have a new CREATE below the checkpoint since the last check: a cut may have been interrupted,
+        # in this run or an earlier one, or a table was dropped while it caught up.
         self._may_be_back = True
-        # Whether tables may be ahead of the ledger by what they say of themselves.
+        # Whether the marks in target tables may be ahead of the ledger.
         self._may_be_ahead = True
-        # Whether the definition changed: what it takes in now is looked for, also when the watermark does not move.
+        # Whether to plan even if the watermark does not move, for example because a changed definition includes more tables.
         self._plans_anew = False
 
     def stop(self) -> None:
@@ -134,17 +134,17 @@ class Loop:
 
     @property
     def state(self) -> LedgerState:
-        """What the ledger says, as this run knows it."""
+        """The ledger's state as of this run's last read or update."""
         return self._state
 
     def run(self) -> int:
-        """Runs until it is done, stopped, or fails for good. Returns the exit code."""
+        """Runs until the run is complete, is stopped, or fails permanently. Returns the exit code."""
         self._acquire_when_possible()
         while not self._stopping.is_set():
             try:
                 finished = self._step()
                 if finished:
-                    self._replay()  # what had to wait for a cut of this run
+                    self._replay()  # requests that had to wait for a cut of this run
                 self._tries = Tries()
             except _PASSING as error:
                 self._failed(error)
@@ -155,7 +155,7 @@ class Loop:
         return EXIT_TABLE_STOPPED if stopped or self._waits or self._turns.is_stuck else EXIT_OK
 
     def _acquire_when_possible(self) -> None:
-        """Somebody may have a DuckDB file open for longer than its sink waits, perhaps the run that this one follows."""
+        """Acquires the ledger, with retries: another process may keep a DuckDB file open for longer than its sink waits."""
         while not self._stopping.is_set():
             try:
                 self._acquire()
@@ -169,7 +169,7 @@ class Loop:
         options = self._options
         known = self._ledger.peek(self._name)
         if known is None:
-            # A source that is not there, perhaps for a typing error, must not take the pipeline's name.
+            # A source that does not exist, perhaps because of a typing error, must not claim the pipeline's name.
             with telling(self._observer, "listing the source", _TELL_EVERY):
                 self._source.mark("")
         else:
@@ -183,9 +183,9 @@ class Loop:
         running = (own for own in self._state.tables.values() if own.status is TableStatus.RUNNING)
         self._tell(tuple(Notice(f"rows may be missing: {own.lacks}", own.table_id) for own in running if own.lacks))
         changed = known is not None and known.fingerprint != options.fingerprint
-        # Nothing that is stopped leads to a look at a change of which nothing tells the table.
+        # A waiting change whose table is unknown stops no table, so no retry of a stopped table would look at it again.
         self._plans_anew = changed or any(not e.tables and e.state is JournalState.WAITING for e in self._state.journal.values())
-        # With the definition's fingerprint go the places of the tables that it leaves out.
+        # The checkpoints of tables that the definition leaves out are written together with its fingerprint.
         former = TableFilter.parse(read_fingerprint(self._state.fingerprint)[0])
         rows = left_out(self._state, options.includes, former.includes)
         if rows or self._state.fingerprint != options.fingerprint:
@@ -194,7 +194,7 @@ class Loop:
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete.
 
-        While tables catch up in cuts of their own, every other step is the others'.
+        While tables catch up in cuts of their own, every second step serves the other tables.
         """
         gone = {t for t, own in self._state.tables.items() if own.status.is_gone}
         apart, self._turns = self._turns.without(gone), self._turns.taken()
@@ -226,12 +226,12 @@ class Loop:
         more = has_rows_at_once(self._state, offer, self._options.includes, retried, apart)
         more |= looks and comes_back(self._state, offer.schema_changes)
         if hi < self._state.attempted and not offer.catches_up:
-            if offer.watermark < self._state.attempted:  # else it ends before a schema change that waits for other tables
+            if offer.watermark < self._state.attempted:  # else the cut ends before a schema change that waits for other tables
                 self._wait_for_watermark(offer)
         elif hi > self._state.checkpoint or retried or self._plans_anew or offer.catches_up or more:
             self._plans_anew, before, due = False, self._state, self._retries.due
             problems = self._apply(offer, retried, apart)
-            # After a cut that moved nothing the next poll would find the same at once.
+            # After a cut that moved nothing, an immediate poll would return the same offer.
             moved = self._state.has_moved(before) or (not offer.at_once and self._retries.due != due)
             if self._plans_anew or moved:
                 self._turns = self._turns.moved()
@@ -253,11 +253,11 @@ class Loop:
             offer = with_kept_changes(offer, state)
         faults.after(Step.POLL)
         self._learned = offer.learned
-        if offer.schema_changes:  # an offer without anything new tells of none
+        if offer.schema_changes:  # an offer without anything new has none
             known = self._followed
             self._followed = frozenset(followed(self._state, offer.schema_changes, self._options.includes).until)
             if self._followed != known and not all(map(self._follows, offer.catches_up)):
-                # The part was cut for tables that turn out to be left out: it may hold nothing of the followed ones.
+                # This part was chosen for tables that turn out to be left out, so it may have no files of the followed tables.
                 return self._poll(checkpoint, final=final, bound=bound)
         offer = as_journalled(with_declared_keys(without_reserved_columns(offer), self._options.keys), self._state)
         return cut_short(self._state, offer, self._options.includes, self._missing(offer)) if needs_shapes else offer
@@ -268,16 +268,16 @@ class Loop:
             self._observer.phase(f"looking where the backlog's files begin: {done:,} of {total:,}")
 
     def _bound(self, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Bound | None:
-        """How much the next cut takes at most."""
+        """The size limit of the next cut; None without ``max_cut``."""
         limit, includes = self._options.max_cut, self._options.includes
         return bound_of(self._state, limit, includes, self._follows, retried, apart, self._looked) if limit else None
 
     def _follows(self, table_id: TableId) -> bool:
-        """Whether the table is in the filter, or a schema change will bring it there. Before the first offer every table counts."""
+        """Whether the table is in the filter, or a schema change brings it there. True for every table before the first offer."""
         return self._options.includes(table_id) or self._followed is None or table_id in self._followed
 
     def _worth_another_look(self, problems: Iterable[Problem]) -> bool:
-        """A torn read or a file that is being replaced may be whole in a second: look again a few times before giving up."""
+        """Whether to poll again soon, a few times at most: a torn or just replaced file may be complete within a second."""
         again = self._retries.looking_again(problems)
         if again is None:
             return False
@@ -289,14 +289,14 @@ class Loop:
         if self._turns.goes_on or self._retries.moved or self._may_be_back or resyncs_due(self._state) or resets_asked(self._state):
             return False
         if self._options.until is not None and self._state.checkpoint >= self._options.until:
-            return True  # however much more there is
-        # Parts of the offer that the run began with may still be to come.
+            return True  # even if the source has more
+        # Parts of the offer that this run started with may still follow.
         if not self._options.once or offer.more:
             return False
         return offer.promised is None or (self._goal is not None and self._state.checkpoint >= self._goal)
 
     def _drain_when_quiet(self) -> bool:
-        """Takes the source's final offer once nothing has changed for a while. True when the run is complete."""
+        """Applies the source's final offer once nothing has changed for a while. True when the run is complete."""
         with telling(self._observer, "listing the source", _TELL_EVERY):
             mark, quiet = self._source.mark(self._state.position), self._options.quiet
         if mark != self._quiet.mark:
@@ -306,7 +306,7 @@ class Loop:
         if left > 0:
             self._stopping.wait(min(left, self._options.poll_interval))
             return False
-        # It is the last chance of stopped tables, and without a watermark the only one.
+        # This is the last try for stopped tables, and without a watermark the only one.
         retried = all_stopped(self._state)
         self._observer.phase("looking where the files end")
         while not self.stopping:
@@ -327,7 +327,7 @@ class Loop:
             if offer.catches_up and not (problems or self._state.has_moved(before)):
                 self._turns = Turns().offered(offer.catches_up).taken()
                 self._tell(self._turns.notices())
-                return True  # the next part would be the same
+                return True  # the next part would be the same part
             retried -= {problem.table_id for problem in problems}
             if offer.promised is None and not offer.more:
                 if not self._retries.moved:
@@ -343,7 +343,7 @@ class Loop:
         return False
 
     def _wait_for_watermark(self, offer: Offer) -> None:
-        """Raises SourceNotReadyError where the run is to end by itself: it has not caught up."""
+        """Notes that the source is behind. Raises SourceNotReadyError in a run with ``once``, because it cannot catch up."""
         text = (
             f"the source is complete up to {format_tso(offer.watermark)} only, but rows up to "
             f"{format_tso(self._state.attempted)} may have been written before"
@@ -353,7 +353,7 @@ class Loop:
         self._tell((Notice(f"{text}; waiting until it reaches that time"),))
 
     def _tables_to_retry(self, *, told: bool) -> frozenset[TableId]:
-        """The tables that an unfinished cut left behind, those that were loaded anew, and stopped ones (:class:`Retries`)."""
+        """Tables that catch up, that the filter includes again, or with a due resync, reset or retry (:class:`Retries`)."""
         tables = self._state.tables
         behind = frozenset(t for t, p in tables.items() if p.status is TableStatus.CATCHING_UP and self._options.includes(t))
         behind |= back(self._state, self._options.includes) | resyncs_due(self._state) | resets_asked(self._state)
@@ -362,7 +362,7 @@ class Loop:
         return behind | self._retries.tables(self._state)
 
     def _has_new_words(self) -> bool:
-        """Whether the ledger holds decisions or requests that were not there before; they are then part of the state."""
+        """Whether the ledger has new decisions or requests. Copies all of them into the state."""
         if time.monotonic() - self._asked_at < _DECISIONS_EVERY:
             return False
         self._asked_at = time.monotonic()
@@ -377,11 +377,11 @@ class Loop:
         return bool(fresh or asked)
 
     def _follow(self, rows: Iterable[TableProgress]) -> None:
-        """Lets the ledger follow those of the tables that say they are ahead of their rows."""
+        """Moves the ledger's rows of these tables forward where the marks in the target are ahead of them."""
         self._serve(caught_up(self._state, rows, self._sink.table_marks, self._options.letters), of_tables=True)
 
     def _serve(self, carried: Carried | None, *, of_tables: bool = False) -> None:
-        """Writes what follows from requests about tables, and tells it. ``of_tables``: the tables have said it."""
+        """Writes an update and reports its notices. ``of_tables``: it comes from the tables' own marks, which need no update."""
         if carried is not None:
             faults.before(Step.REQUESTS)
             if not of_tables:
@@ -390,11 +390,11 @@ class Loop:
             faults.after(Step.REQUESTS)
             self._state = carried.update.applied_to(self._state)
             self._sink.forget_tables([row.table_id for row in carried.update.tables])
-            for notice in dict.fromkeys(carried.notices):  # each request is answered, also with the same words
+            for notice in dict.fromkeys(carried.notices):  # every request is answered, even if the text was reported before
                 self._observer.notice(notice)
 
     def _replay(self) -> None:
-        """Carries out what people asked about dead letters."""
+        """Carries out requests about dead letters."""
         options = self._options
         for request in [r for r in self._state.requests.values() if r.kind.is_of_letters and options.includes(r.table_id)]:
             if options.letters is None:
@@ -419,13 +419,13 @@ class Loop:
             self._observer.notice(notice)
 
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
-        """Plans and applies one cut; returns why tables stopped in it."""
+        """Plans and applies one cut. Returns the problems that stopped tables in it."""
         self._follow(unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id))))
         self._take_back(offer)
         if self._carry_out(offer):
-            self._plans_anew = True  # the offer lacks all files of tables that miss some, and those that are read again
+            self._plans_anew = True  # the offer lacks the files of tables with missing files, and files that are read again
             return ()
-        # While a table is stopped people load and mend it.
+        # While a table is stopped, users may load or repair it in the target.
         self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
         end = end_of(self._state, offer, apart, self._options.until)
         rules = replace(PlanRules.of(self._options, self._sink.capabilities), until=end, retried=retried, apart=apart)
@@ -478,7 +478,7 @@ class Loop:
         return [problem for t, problem in run.stopped.items() if t not in rested]
 
     def _carry_out(self, offer: Offer) -> bool:
-        """Carries out what people asked of tables. Whether the source has to offer anew before anything is planned."""
+        """Carries out requests about tables. True if the source has to make a new offer before anything is planned."""
         asked, released = self._state, releases_to_judge(self._state)
         self._serve(take_up_holds(self._state, offer))
         options, applier = self._options, self._sink.metadata_applier
@@ -491,19 +491,19 @@ class Loop:
             carried = replace(carried, update=recounted(carried.update, self._state, options.letters))
         self._serve(carried)
         if any(each is not None and each.reads_anew for each in (anew, carried)):
-            self._learned = None  # files that count as not read by now are not missed
+            self._learned = None  # so that files which now count as unread are offered again
             return True
         return bool(released) or has_let_go(asked, self._state) or self._end_incomplete(offer) is not None
 
     def _has_rows(self, table_id: TableId) -> bool:
-        """Whether the target has rows of the table; one that keeps no tables is not asked."""
+        """Whether the target has rows of the table. True without a query if the sink has no ledger, because it keeps no tables."""
         if self._sink.ledger is None:
             return True
         present = self._sink.metadata_applier.describe(table_id)
         return present is not None and present.has_rows
 
     def _end_incomplete(self, offer: Offer) -> Carried | None:
-        """Lets tables that lack rows miss no file of before a schema change any more, when the offer brings one that ends them."""
+        """Forgets missing files from before a schema change of the offer that ends a table which lacks rows; None if no file."""
         ended = ending_incomplete(self._state, offer, self._options.includes)
         position, forgotten = self._state.position, frozenset[str]()
         if ended:
@@ -516,7 +516,7 @@ class Loop:
         return lambda table_id, since: self._source.missing(self._state.position, offer, table_id, since)
 
     def _take_back(self, offer: Offer) -> None:
-        """Lets tables catch up that the filter takes in again, unless files that they need may be gone; notes what is passed."""
+        """Lets tables catch up that the filter includes again, unless files may be gone; records what the cut passes over."""
 
         missing = self._missing(offer)
         if again := back(self._state, self._options.includes):
@@ -532,7 +532,7 @@ class Loop:
                 self._observer.notice(notice)
 
     def _failed(self, error: HeadraceError) -> None:
-        """Waits before the next try, and finds out where things stand, however long the ledger cannot be asked."""
+        """Waits before the next try and reads the ledger again. Keeps trying while the ledger is unreachable."""
         failure: HeadraceError | None = error
         while failure is not None:
             self._wait_after(failure)
@@ -542,7 +542,7 @@ class Loop:
             failure = self._take_again(failure) if again else self._reload()
 
     def _wait_after(self, error: HeadraceError) -> None:
-        """Waits, longer each time. Gives up when it is to end, and on jobs that break again and again."""
+        """Waits, longer each time. Raises the error on the last try: in a run that is to end, or if jobs fail repeatedly."""
         self._tries = self._tries.failed()
         if self._tries.is_last(error, ends=self._options.once or self._options.until_end):
             raise error
@@ -554,14 +554,14 @@ class Loop:
             self._stopping.wait(pause)
 
     def _reload(self) -> HeadraceError | None:
-        """After a failed cut: no sibling may commit any more, and the ledger says what is true. Returns why it cannot be asked."""
+        """Fences the tasks of a failed cut with a new attempt and reads the state again. Returns an error of the ledger."""
         try:
             self._forget_target()
             faults.before(Step.NEXT_ATTEMPT)
             self._ledger.next_attempt()
             faults.after(Step.NEXT_ATTEMPT)
             known = self._ledger.peek(self._name) or self._state
-            # The cut may have been committed with its rows: tables that waited for those that moved in it are tried again.
+            # The cut may have been committed with its rows. Then tables that waited for tables of the cut are tried again.
             self._retries = self._retries.noting(self._state, known)
             self._state = known
             self._may_be_back = self._may_be_ahead = True
@@ -570,7 +570,7 @@ class Loop:
         return None
 
     def _take_again(self, why: HeadraceError) -> HeadraceError | None:
-        """Goes on from where the ledger stands now, as a new run would. Returns why that is not possible yet."""
+        """Continues from the ledger's present state, as a new run would. Returns the error if that is not possible yet."""
         self._learned = None
         self._forget_target()
         self._farthest = self._farthest or self._state.position
@@ -578,7 +578,7 @@ class Loop:
             if self._ledger.peek(self._name) is None:
                 raise FencedError.forgotten(self._name)
             if isinstance(why, LedgerOutrunError):
-                self._ledger.next_attempt()  # else the later run is one that took over, and this one ends here
+                self._ledger.next_attempt()  # raises if another run has taken over; then this run ends here
             self._acquire(why.epoch if isinstance(why, LedgerOutrunError) else 0)
             position = self._source.missing_again(self._farthest, self._state.position)
             self._serve(Carried(LedgerUpdate(position=position)) if position != self._state.position else None)
@@ -588,6 +588,6 @@ class Loop:
         return None
 
     def _forget_target(self) -> None:
-        """Nothing is known of the target's tables any more, and its address is asked anew: another server may have it."""
+        """Discards what is known of the target and closes its connection: another server may have the address now."""
         self._sink.abandon_cut()
         self._ledger.close()

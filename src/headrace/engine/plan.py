@@ -1,9 +1,10 @@
-"""Planning a cut: from the ledger's state and a source's offer to rounds of schema changes and splits. Pure.
+"""Plans a cut: turns the ledger's state and a source's offer into rounds of schema changes and splits. Pure.
 
-A cut takes everything up to ``hi`` that is not applied yet. Its schema changes get levels (rule 11): one more than the
-highest level of an earlier change that touches any object this one changes or reads. A round is the changes of one level
-and then the rows of every table between its change of that level and the next (``segments``). A split is planned into the
-round in which its first rows are expected, which is nearly always the only one: reading it tells whether a later round needs it.
+A cut contains everything up to ``hi`` that is not applied yet. Each of its schema changes has a level (rule 11): one more than
+the highest level of an earlier change that touches an object which this change changes or reads. A round consists of the changes
+of one level, followed by the rows of every table between its change of that level and the next (``segments``). A split is planned
+into the round in which its first rows are expected. This is nearly always the only one; reading the split shows whether a later
+round needs it, too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from headrace.sinks.base import ChangeDemand
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
-    """The cut up to the offer's watermark (or ``until``). Stopped tables take part only when they are in ``rules.retried``."""
+    """The cut up to the offer's watermark (or ``rules.until``). Stopped tables take part only if they are in ``rules.retried``."""
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
     follows = followed(state, offer.schema_changes, rules.includes)
     bound = min(offer.schema_bound, hi + 1)
@@ -62,10 +63,10 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     ends = _ends_of_incomplete(state, offer, changes, follows)
     problems = _known_problems(state, offer, rules, follows, ends)
     reborn = _reborn(state, changes)
-    # What cannot be read of a table that is gone is needed by nobody, unless a change of this cut brings the table back.
+    # Unreadable files of a table that is gone are not needed, unless a change of this cut brings the table back.
     over = {t for t, own in state.tables.items() if own.status.is_gone and not has_never_lived(own)}
     problems = {t: p for t, p in problems.items() if t in reborn or t not in over}
-    # What lies in a version whose schema change is not complete yet waits for it.
+    # Splits of a version whose schema change is not complete yet wait for it.
     ignored = unfollowed(state)
     changed = {t for tables in sets_of(c for c in changes if not is_of(ignored, c)) for t in tables}
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
@@ -97,9 +98,9 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     lives = _ends_of_lives(passing, given_up_to(state))
     floors = _floors(state, lives, ends)
     ended = _ended_by(offer, floors)
-    # What is read of a table that ends is read before that: then nothing of it is left for the next one of its name.
+    # All rows of a table that ends are read before its end, so that none is left for the next table of its name.
     floors |= {t: min(floors[t], end - 1) for t, end in lives.items() if t not in ends}
-    # A table that is back after a stop, or is tried again, may have nothing left to read.
+    # A table that catches up or is retried may have nothing left to read.
     back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in idle)}
     back = {t for t in back if rules.includes(t) and t not in idle}
     tables = {s.table_id for s in splits} | {t for c in passing for t in c.changes} | (back - set(problems) - rules.apart)
@@ -130,7 +131,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
 
 
 def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bound: int) -> dict[TableId, Problem]:
-    """The tables with rows of another shape than the newest one below the bound (TSO), if nobody can tell which that is."""
+    """Problems of tables with rows of another shape than the newest one below ``bound`` (TSO), if that shape is unknown."""
     holes = {t: hole for t in {s.table_id for s in splits} if (hole := history.hole_in_shape(t, bound)) is not None}
     known = changes_of(holes.keys(), offer.schema_changes) if holes else {}
     of_table = _by_table(split for split in splits if split.table_id in holes)
@@ -139,8 +140,11 @@ def _holes_in_shapes(history: History, offer: Offer, splits: Sequence[Split], bo
 
 
 def _idle(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> frozenset[TableId]:
-    """The tables that take no part: those that are held, whatever their state, and the stopped ones that are not tried again, that
-    wait until they are loaded anew or come to an end, or that wait for something beyond ``hi`` (TSO)."""
+    """The tables that take no part in the cut.
+
+    These are held tables, whatever their state, and stopped tables that are not retried, that wait until they are loaded anew or
+    end, or that wait for something beyond ``hi`` (TSO).
+    """
     stopped = {t: own for t, own in state.tables.items() if own.status.is_stopped and follows.end(t)}
     waits = {t for t, own in stopped.items() if own.status is TableStatus.INCOMPLETE or own.checkpoint > hi}
     gone = {t for t, own in state.tables.items() if own.status.is_gone and t not in stopped}
@@ -149,14 +153,14 @@ def _idle(state: LedgerState, rules: PlanRules, follows: Followed, hi: int) -> f
 
 
 def _takes_part(state: LedgerState, table_id: TableId, hi: int, rules: PlanRules, others: Collection[TableId]) -> bool:
-    """Whether a table runs that has not passed the cut, up to ``hi`` (TSO), and is none of these."""
+    """Whether a table runs or catches up, is included, is not beyond ``hi`` (TSO), and is not in ``others``."""
     own = state.tables.get(table_id)
     runs = own is not None and own.status in (TableStatus.RUNNING, TableStatus.CATCHING_UP)
     return runs and table_id not in others and rules.includes(table_id) and state.table_checkpoint(table_id) <= hi
 
 
 def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[TableId, int]:
-    """The stopped tables that wait for something beyond ``hi`` (TSO), and where: other tables may catch up to there."""
+    """The stopped tables whose checkpoints lie beyond ``hi`` (TSO), with these checkpoints: other tables may catch up to there."""
     stopped = {t: state.tables[t] for t in idle if t in state.tables and state.tables[t].status.is_stopped}
     return {t: own.checkpoint for t, own in stopped.items() if own.checkpoint > hi}
 
@@ -164,10 +168,11 @@ def _ahead(state: LedgerState, idle: Collection[TableId], hi: int) -> dict[Table
 def _ends_of_incomplete(
     state: LedgerState, offer: Offer, changes: Sequence[SchemaChange], follows: Followed
 ) -> dict[TableId, SchemaChange]:
-    """Per table that lacks rows the first change after which nobody needs them: it is dropped, emptied, or has another name.
+    """For each table that lacks rows, the first change after which they are not needed: a DROP, a TRUNCATE or a RENAME.
 
-    Up to ``Offer.passed`` rows of behind a change may be missing as well, and changes of the table's shape: then only the end of a
-    name ends that. Nothing does where another table comes to the name by a change that cannot run any more.
+    Up to ``Offer.passed``, rows from after a change and changes of the table's shape may be missing, too. Then a TRUNCATE is not
+    enough: only a change that frees the name counts. If another table gets the name by a change that cannot run any more, no
+    change counts.
     """
     passed = offer.passed or 0
     lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
@@ -178,7 +183,7 @@ def _ends_of_incomplete(
     for change in changes if lacking else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | TruncateTableEvent | RenameTableEvent)}
         ended |= tables_of_dropped(change, lacking)
-        # A step of the statement by which the table got its name ended another one.
+        # At the commit ts at which the table got its name, the statement ended the name's former table, not this one.
         ended = {t for t in lacking & ended if state.tables[t].incarnation < change.commit_ts}
         emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
         ended = {t for t in ended if t not in emptied or state.tables[t].checkpoint >= passed}
@@ -188,19 +193,19 @@ def _ends_of_incomplete(
 
 
 def _is_missed(state: LedgerState, table_id: TableId, change: SchemaChange) -> bool:
-    """Whether a change is over by what the ledger says of its other tables, though it has not brought what it does to this one."""
+    """Whether a change counts as done because of its other tables, although its effect on this table is missing."""
     own = state.tables.get(table_id)
     return own is not None and own.checkpoint < change.commit_ts and not is_pending(state, change)
 
 
 def _leaves_rows(change: SchemaChange, decision: Decision | None) -> bool:
-    """Whether a TRUNCATE does not run, or something else in its place: the rows of before stay, and are wanted still."""
+    """Whether a TRUNCATE is not run, or another statement is run instead. Then the earlier rows stay and are still needed."""
     empties = any(isinstance(event, TruncateTableEvent) for event in change.events)
     return empties and decision is not None and decision.verdict is not Verdict.APPROVE
 
 
 def ending_incomplete(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> dict[TableId, int]:
-    """The tables that lack rows, and that a schema change of the offer ends, with its commit ts (TSO)."""
+    """The tables that lack rows and that a schema change of the offer ends, each with the change's commit ts (TSO)."""
     if not any(own.status is TableStatus.INCOMPLETE for own in state.tables.values()):
         return {}
     pending = [change for change in offer.schema_changes if is_pending(state, change)]
@@ -212,7 +217,7 @@ def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId
     """See ``Cut.reborn``."""
     gone, ignored = {t: own.checkpoint for t, own in state.tables.items() if own.status.is_gone}, unfollowed(state)
     reborn: dict[TableId, int] = {}
-    among: dict[frozenset[TableId], set[TableId]] = {}  # what is left of each set that changes share
+    among: dict[frozenset[TableId], set[TableId]] = {}  # for each set of tables that changes share, those not yet reborn
     for change in (c for c in changes if gone and not is_of(ignored, c)):
         if change.changes not in among:
             among[change.changes] = {t for t in change.changes if t in gone}
@@ -224,7 +229,7 @@ def _reborn(state: LedgerState, changes: Iterable[SchemaChange]) -> dict[TableId
 
 
 def _ends_of_lives(passing: Iterable[SchemaChange], tables: Collection[TableId]) -> dict[TableId, int]:
-    """The commit ts (TSO) of the change that ends each of these tables, or gives its rows another name, if there is one."""
+    """For each of ``tables``, the commit ts (TSO) of the first change that drops or renames it, if there is one."""
     over: dict[TableId, int] = {}
     for change in passing if tables else ():
         ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
@@ -234,7 +239,7 @@ def _ends_of_lives(passing: Iterable[SchemaChange], tables: Collection[TableId])
 
 
 def _floors(state: LedgerState, lives: Mapping[TableId, int], ends: Mapping[TableId, SchemaChange]) -> dict[TableId, int]:
-    """Up to which commit ts (TSO) nobody wants a table's rows any more: not those of a later table of its name."""
+    """The commit ts (TSO) up to which a table's rows are not needed. Rows of a later table of its name are not meant."""
     floors = {t: min(floor, lives.get(t, floor)) for t, floor in given_up_to(state).items()}
     return floors | {t: max(end.commit_ts, floors.get(t, 0)) for t, end in ends.items()}
 
@@ -242,7 +247,7 @@ def _floors(state: LedgerState, lives: Mapping[TableId, int], ends: Mapping[Tabl
 def _windows(
     state: LedgerState, offer: Offer, tables: Mapping[TableId, int], floors: Mapping[TableId, int], ended: Mapping[TableId, int]
 ) -> dict[TableId, Window]:
-    """The window of each of these tables, which has its end (TSO)."""
+    """The window of each of ``tables``, a mapping of tables to the ends (TSO) of their windows."""
     loaded = {t: state.tables[t].loaded for t in tables if t in state.tables}
     return {
         t: replace(_window(state.table_checkpoint(t), hi, offer, floors.get(t, 0), ended.get(t, 0)), loaded=loaded.get(t, 0))
@@ -251,18 +256,19 @@ def _windows(
 
 
 def _window(checkpoint: int, hi: int, offer: Offer, given_up: int, ended: int) -> Window:
-    """From the checkpoint on; where only the millisecond is known, from its first TSO on, whose rows are then taken again."""
+    """A window from the checkpoint on. If only milliseconds are known, it starts at the first TSO of the checkpoint's millisecond,
+    whose rows are then applied again."""
     if not offer.precision.has_commit_ts:
         return Window()
     if not offer.precision.is_exact:
         return Window(tso_from_ms(tso_to_ms(checkpoint)) - 1, hi)
-    return Window(min(max(checkpoint, given_up), hi), hi, given_up, ended)  # nothing, where all of it was given up
+    return Window(min(max(checkpoint, given_up), hi), hi, given_up, ended)  # empty if all of it was given up
 
 
 def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]:
-    """Per table the newest schema change (TSO) that was given up with all that came before it.
+    """For each table, the newest schema change (TSO) that was given up together with everything before it.
 
-    What has no statement is a restart of the writer, which may go back behind it.
+    A change without a statement does not count: it is a restart of the source's writer, which may repeat earlier rows.
     """
     ended: dict[TableId, int] = {}
     changes = offer.schema_changes if floors and offer.precision.is_exact else ()
@@ -277,9 +283,10 @@ def _ended_by(offer: Offer, floors: Mapping[TableId, int]) -> dict[TableId, int]
 def _known_problems(
     state: LedgerState, offer: Offer, rules: PlanRules, follows: Followed, ends: Collection[TableId]
 ) -> dict[TableId, Problem]:
-    """Tables that cannot be read at all. One whose schema change cannot be read is held before that, until it has passed it.
+    """Tables that cannot be read at all.
 
-    Files of a table that lacks rows are missed only where a schema change of the cut ``ends`` that: what comes after is wanted.
+    A table with an unreadable schema change counts only if its shape is missing; otherwise it is held before the change. For a
+    table that lacks rows, missing files count only if a schema change of the cut ends that (``ends``): later rows are needed.
     """
     problems = dict(rules.excluded)
     incomplete = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE}
@@ -287,7 +294,7 @@ def _known_problems(
     for problem in offer.problems:
         change = unread.get(problem.place)
         if problem.table_id in incomplete and (change is not None or problem.table_id not in ends):
-            continue  # it waits until it is loaded anew, whatever becomes of its files
+            continue  # the table waits until it is loaded anew, whatever happens to its files
         if follows.end(problem.table_id) and (change is None or lacks_shape(state, change)):
             told = problem if change is None else without_shape(change, problem)
             problems.setdefault(problem.table_id, told)
@@ -295,7 +302,7 @@ def _known_problems(
 
 
 def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> list[SchemaChange]:
-    """The schema changes to execute, in order: below the bound, not done, not older than their tables' checkpoints (rule 2)."""
+    """The schema changes to execute, in order: below ``bound``, not done, and not before their tables' checkpoints (rule 2)."""
     pending: list[SchemaChange] = []
     created: set[TableId] = set()
     namesakes, before, taken = Namesakes(state), TablesBefore(state, follows), set[frozenset[TableId]]()
@@ -310,7 +317,7 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
             pending.append(change)
             continue
         if change.unread is not None:
-            # What it makes is not known, but a later change of it has to wait for it.
+            # Its effect is unknown, but later changes of the same tables have to wait for it.
             needed = of_those_before(state, change, follows, before)
         else:
             needed = from_shape_if_unknown(state, change, created, follows)
@@ -320,13 +327,13 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
             taken.add(needed.changes)
             created |= needed.changes
         pending.append(replace(needed, reads=needed.reads | namesakes.of(needed)))
-        if not comes_late(state, change):  # else it tells nothing of who has its names now
+        if not comes_late(state, change):  # a late change does not show which tables have its names now
             namesakes.note(needed)
     return pending
 
 
 def _commit_order(change: SchemaChange) -> tuple[int, int]:
-    """By commit ts; within one, what cannot be read comes first; a database comes to be before its tables and goes after them."""
+    """Orders by commit ts. Within one commit ts: unreadable changes, CREATE DATABASE, other changes, DROP DATABASE."""
     if change.unread is not None:
         return change.commit_ts, -2
     kinds = {type(event) for event in change.events}
@@ -335,7 +342,7 @@ def _commit_order(change: SchemaChange) -> tuple[int, int]:
 
 
 def first_shared_change(state: LedgerState, offer: Offer, tables: Collection[TableId]) -> int | None:
-    """The commit ts (TSO) of the first change ahead of the checkpoint that waits for some of these tables and changes others."""
+    """The commit ts (TSO) of the first change from the checkpoint on that touches some of these tables and changes others."""
     namesakes = Namesakes(state)
     for change in sorted((*offer.schema_changes, *offer.unread), key=_commit_order):
         if change.commit_ts < state.checkpoint or not is_pending(state, change):
@@ -348,20 +355,20 @@ def first_shared_change(state: LedgerState, offer: Offer, tables: Collection[Tab
 
 
 def may_be_pending(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether a cut may still have to apply the change. Before a late start everything may: it gives tables their first shape."""
+    """Whether a cut may still have to apply the change. True for all changes before a late start: they give tables their shapes."""
     return change.commit_ts <= state.start or is_pending(state, change)
 
 
 def _may_read(state: LedgerState, split: Split, changed: Collection[TableId]) -> bool:
-    """Nothing is read for a table that is gone, unless it comes back in this cut: it is among those that are ``changed``."""
+    """Whether the split is read. Splits of a table that is gone are not, unless this cut changes the table (``changed``)."""
     progress = state.tables.get(split.table_id)
     return progress is None or not progress.status.is_gone or split.table_id in changed
 
 
 def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
-    """Rows of a table without key are counted where not every change is wanted of it.
+    """Adds a problem for each table without key whose changes have to be netted and cannot be.
 
-    That needs a sink that can, and to know which rows are repetitions.
+    Rows without key are netted by counting. This needs a sink that supports it, and exact commit ts to recognize repeated rows.
     """
     exact = offer.precision.is_exact
     if rules.bags and exact:
@@ -394,7 +401,7 @@ def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], r
 def _table_plans(
     state: LedgerState, offer: Offer, splits: Iterable[Split], windows: Mapping[TableId, Window], below: Mapping[TableId, int]
 ) -> dict[TableId, TablePlan]:
-    """What there is of each table that has something to read, without its changes in this cut."""
+    """The plan of each table that has splits, without its schema changes in this cut."""
     of_table = _by_table(splits)
     known = changes_of(of_table.keys(), offer.schema_changes)
     return {t: TablePlan(windows[t], found, known.get(t, ()), below=below[t]) for t, found in of_table.items()}
@@ -434,9 +441,9 @@ def _rounds(
 
 
 def _ended_with_database(state: LedgerState, change: SchemaChange, changed: Collection[TableId]) -> frozenset[TableId]:
-    """The tables that go with a database which the change drops: their rows end there, and so does what they say of themselves.
+    """The tables that are dropped together with a database: their rows and their marks end with the change.
 
-    ``changed`` are those of which the cut has changes of before.
+    ``changed`` are the tables that earlier changes of the cut concern.
     """
     if not drops_databases(change):
         return frozenset()
@@ -445,7 +452,8 @@ def _ended_with_database(state: LedgerState, change: SchemaChange, changed: Coll
 
 
 def _levels(state: LedgerState, changes: list[SchemaChange]) -> list[int]:
-    """Readers of one object (the tables created in a database) do not wait for each other, only for its changes."""
+    """The level of each change. Changes that only read the same object (CREATE TABLEs in one database) do not wait for each other,
+    only for changes of that object."""
     changed_at: dict[TableId, int] = defaultdict(int)
     read_at: dict[TableId, int] = defaultdict(int)
     levels: list[int] = []
