@@ -1,16 +1,19 @@
 """Net change of tables without key: bags of rows, in which equal rows are counted (rule 10 of the design).
 
-Inserts add, deletes remove as many equal rows. TiCDC repeats rows after a restart, and an equal row may also be a true
-second one, so files are taken as deliveries: a file that begins below the end of the one before it begins a new delivery.
+An insert adds one row, and a delete removes one equal row. TiCDC repeats rows after a restart, but an equal row may also be a
+second row. So files are grouped into deliveries: a file that begins below the end of the file before it begins a new delivery.
 Equal changes of one commit ts are counted in each delivery, and the largest count is the true one.
 
-Two cases are ambiguous. A file that begins at the very commit ts at which the one before it ends is either the rest of a
-transaction or a repetition of all of it, also behind a file that was full: TiCDC may die right there. It is taken for a
-repetition when it and the files behind it hold again everything of that commit ts that was told before; behind a full file only
-if that are several rows, most of them different, because a large transaction of few different rows holds them again anyway.
-Behind a watermark of a stream, which may lie in the middle of a transaction, one row is enough, but most have to be different too.
-:class:`Guess` tells what was assumed. And equal changes of one commit ts in two streams (dispatchers) are either two parts of a
-transaction or a repetition by a dispatcher that took over: nothing tells them apart, so they are refused.
+Two cases are ambiguous:
+
+- A file begins exactly at the commit ts at which the file before it ends. It is either the rest of a transaction or a repetition of
+  all of it. Both are possible even after a full file, because TiCDC may crash right there. The file is taken for a repetition if it
+  and the files after it again contain everything of that commit ts that was delivered before. After a full file, this must be
+  several rows, most of them different, because a large transaction of few different rows contains them again anyway. After a
+  watermark of a stream, which may lie in the middle of a transaction, one row is enough, but most have to be different, too.
+  :class:`Guess` records what was assumed.
+- Equal changes of one commit ts are in two streams (dispatchers). They are either two parts of a transaction or a repetition by a
+  dispatcher that took over. Nothing distinguishes these cases, so such changes are refused.
 """
 
 from __future__ import annotations
@@ -37,54 +40,57 @@ _COUNT, _STREAM = "headrace$count", "headrace$stream"
 
 @dataclass(frozen=True)
 class BagChange:
-    """Rows to remove and rows to add, in the columns that rows carry; a row stands as often as it is meant.
+    """Rows to remove and rows to add, in the table's columns. A row appears as often as it has to be removed or added.
 
-    Where their commit ts is kept, it is the last column of both: the newest one at which an equal row left, or came. ``netted`` is
-    the number of rows that repeat others, or that add and remove an equal row.
+    If commit ts are kept, :data:`COMMIT_TS` is the last column of both tables: the newest commit ts (TSO) of an equal row that was
+    removed or added.
     """
 
     deletes: pa.Table
     inserts: pa.Table
     netted: int
+    """The number of rows that repeat other rows, or that add and remove an equal row."""
 
 
 class MissingOldImages(Exception):
-    """An update of a table without key came without its old row: which row it changed cannot be known."""
+    """An update of a table without key came without its old row, so it is unknown which row it changed."""
 
 
 class EqualInStreams(Exception):
-    """Two streams of a table without key hold an equal change of one commit ts: both count, or one repeats the other."""
+    """Two streams of a table without key have an equal change of one commit ts. It is unknown whether one repeats the other."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """``number`` tells the deliveries of a table apart, whatever their stream."""
+    """Consecutive files of one stream that are taken not to repeat each other."""
 
     stream: str
     number: int
+    """Unique among the deliveries of a table, in all of its streams."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What was made of rows of one commit ts that stand in several files of a stream, where nothing tells for certain."""
+    """The assumption about rows of one commit ts in several files of a stream, if it is not certain what they are."""
 
     place: SourcePlace
-    """The file, or piece of a stream: it begins with rows of the commit ts at which the one before it ends."""
+    """The file, or piece of a stream, that begins with rows of the commit ts at which the one before it ends."""
     is_repetition: bool
-    """They are taken for a repetition, which begins there; else for more rows of the same transaction."""
+    """True: the rows are taken for a repetition that begins at ``place``. False: for more rows of the same transaction."""
 
 
 @dataclass(frozen=True)
 class Deliveries:
-    """The deliveries of one table's splits, by the rank of the split. Empty files belong to none."""
+    """The deliveries of one table."""
 
     of: Mapping[int, Delivery]
+    """By the ranks of the splits. Empty files belong to no delivery."""
     guesses: tuple[Guess, ...] = ()
-    """One for each transaction and stream at most."""
+    """At most one for each transaction and stream."""
 
 
 def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> Deliveries:
-    """Tells the deliveries of one table apart, by what its splits report and by their rows."""
+    """Determines the deliveries of one table from the reports of its splits and from their rows."""
     found: dict[int, Delivery] = {}
     guesses: list[Guess] = []
     number = 0
@@ -93,7 +99,7 @@ def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> Deliver
         for parts in _transactions_at_joints(members, block):
             begins, goes_on = _repetitions(parts)
             repeated |= set(begins)
-            # Each file may begin a repetition that breaks off; the last one begins the whole.
+            # Each file in ``begins`` may start a repetition that was interrupted; the last one starts the complete repetition.
             guesses += [Guess(members[place].at(), is_repetition=bool(begins)) for place in begins[-1:] or goes_on[:1]]
         number += 1
         found[members[0].rank] = Delivery(stream, number)
@@ -104,7 +110,7 @@ def deliveries(reports: Iterable[SplitReport], block: pa.RecordBatch) -> Deliver
 
 
 def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
-    """The reports of files with rows by their stream, in order."""
+    """The reports of files with rows, by stream, in the order of their ranks."""
     found: dict[str, list[SplitReport]] = defaultdict(list)
     for report in sorted((r for r in reports if r.rows), key=lambda r: r.rank):
         found[report.stream].append(report)
@@ -112,36 +118,41 @@ def _streams(reports: Iterable[SplitReport]) -> dict[str, list[SplitReport]]:
 
 
 def _begins_anew(before: SplitReport, report: SplitReport) -> bool:
-    """Whether a file begins another delivery, for certain."""
+    """Whether it is certain that a file begins another delivery."""
     return report.anew or report.min_ts < before.max_ts
 
 
 def _may_begin_anew(before: SplitReport, report: SplitReport) -> bool:
-    """Whether a file either goes on in the transaction that the one before it ends with, or begins another delivery."""
+    """Whether a file either continues the transaction at the end of the file before it, or begins another delivery."""
     return report.min_ts == before.max_ts and not report.anew and not before.goes_on
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A file's changes of one transaction: the number of each distinct one, and how often it is there."""
+    """A file's changes of one transaction."""
 
     place: int
-    """Of the file in its stream."""
+    """The index of the file in its stream."""
     report: SplitReport
     codes: npt.NDArray[np.int64]
+    """The code of each distinct change in the file."""
     counts: npt.NDArray[np.int64]
+    """How often the file has each change of ``codes``."""
 
     def begins_anew(self, before: _Part) -> bool:
-        """Whether another delivery begins between the two, for certain: files in between without the commit ts lie elsewhere."""
+        """Whether it is certain that another delivery begins between the two.
+
+        It is if there are files in between, because these do not contain the transaction's commit ts.
+        """
         return self.place > before.place + 1 or _begins_anew(before.report, self.report)
 
     def may_begin_anew(self, before: _Part) -> bool:
-        """Whether both hold changes, and either the transaction goes on from one to the other, or another delivery begins."""
+        """Whether both have changes, and this file either continues the transaction of ``before`` or begins another delivery."""
         return bool(len(before.codes) and len(self.codes)) and _may_begin_anew(before.report, self.report)
 
 
 def _transactions_at_joints(members: Sequence[SplitReport], block: pa.RecordBatch) -> Iterator[list[_Part]]:
-    """What the files of a stream hold of each commit ts at which two of them meet."""
+    """The changes of each ambiguous commit ts, at which one file ends and the next begins, by the files of a stream."""
     times = sorted({report.min_ts for before, report in pairwise(members) if _may_begin_anew(before, report)})
     if not times:
         return
@@ -150,7 +161,7 @@ def _transactions_at_joints(members: Sequence[SplitReport], block: pa.RecordBatc
     chosen = np.flatnonzero(np.isin(commit_ts, times) & np.isin(ranks, of_files))
     chosen = chosen[np.argsort(commit_ts[chosen], kind="stable")]
     rows = block.take(pa.array(chosen))
-    # TiCDC may write an update as a deletion and an insertion once, and as an update when it repeats it, or the other way round.
+    # TiCDC may write an update first as a deletion and an insertion and then repeat it as an update, or the other way round.
     codes = row_codes(rows, rows.schema.names[META_COUNT:]) * 2 + is_upsert(rows)
     files = np.searchsorted(of_files, ranks[chosen])
     starts = np.searchsorted(commit_ts[chosen], times)
@@ -164,9 +175,7 @@ def _transactions_at_joints(members: Sequence[SplitReport], block: pa.RecordBatc
 
 
 def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
-    """Which files of a stream are taken for the beginning of a repetition of the transaction, and which for its rest though they
-    hold rows of it again.
-    """
+    """The places of files that begin a repetition of the transaction, and of files that repeat rows but are taken for its rest."""
     begins: list[int] = []
     goes_on: list[int] = []
     different = _mostly_different(parts)
@@ -174,9 +183,9 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
     for part in parts:
         left[part.codes] += part.counts
     told = np.zeros_like(left)
-    """Since the last beginning, as often as it was told."""
+    """How often each change was delivered since the last beginning."""
     missing = 0
-    """How many distinct changes were told more often than the files behind hold them."""
+    """The number of distinct changes that were delivered more often than the following files contain them."""
     for part, following in pairwise(parts):
         missing -= int((told[part.codes] > left[part.codes]).sum())
         told[part.codes] += part.counts
@@ -185,7 +194,7 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
         is_new = following.begins_anew(part)
         if not is_new and following.may_begin_anew(part):
             is_full, held_again = part.report.rolled_over, bool(told[following.codes].any())
-            # One row that comes again is no sign of a repetition behind a full file, unless one has begun before.
+            # After a full file, a single repeated row is no sign of a repetition, unless a repetition has begun before.
             is_sign = different and (bool(begins) or int(np.count_nonzero(told)) > 1)
             is_short = not is_full and (different or not part.report.interrupted)
             is_new = not missing and (is_sign or (held_again and is_short))
@@ -199,7 +208,7 @@ def _repetitions(parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
 
 
 def _mostly_different(parts: Sequence[_Part]) -> bool:
-    """Whether most changes of a file are distinct, so that other files of one transaction hardly hold all of them again."""
+    """Whether most changes in a file are distinct, so that other files of the same transaction are unlikely to repeat them all."""
     distinct = sum(len(part.codes) for part in parts)
     rows = sum(int(part.counts.sum()) for part in parts)
     return 2 * distinct > rows
@@ -252,7 +261,10 @@ def _newest(
 
 
 def row_codes(block: pa.RecordBatch, columns: list[str]) -> npt.NDArray[np.int64]:
-    """A number for each distinct row, to count by: Arrow cannot group by more than 2 GiB of values. Floats differ by their bits."""
+    """A number for each distinct row, for counting, because Arrow cannot group by more than 2 GiB of values.
+
+    Floats are compared by their bits.
+    """
     values = [_bits(block.column(name)) for name in columns]
     if not values:
         return np.zeros(block.num_rows, np.int64)
@@ -279,7 +291,7 @@ def _refuse_equal_in_streams(counted: pa.Table, known: Iterable[Delivery], chang
 
 
 def _grouped(table: pa.Table, keys: list[str], counting: tuple[list[str] | str, str]) -> pa.Table:
-    """Groups by ``keys`` into those columns and one count."""
+    """Groups a table by ``keys``. The result has these columns and one count."""
     result = table.group_by(keys, use_threads=False).aggregate([counting])
     return result.rename_columns([*keys, _COUNT] if result.column_names[: len(keys)] == keys else [_COUNT, *keys])
 

@@ -52,7 +52,7 @@ def bound_of(
     apart: Collection[TableId],
     looked: Callable[[int, int], None],
 ) -> Bound:
-    """The bound of a cut of ``limit`` bytes. A cut that was interrupted is repeated with at least its former size (rule 14).
+    """The bound of a cut of ``limit`` bytes. After a failed cut, the next one reaches at least as far (rule 14).
 
     - ``follows``: whether files of a table are read.
     - ``retried``: the stopped tables that are tried again.
@@ -85,7 +85,7 @@ def _reads(
     """The function that says, from the ledger's state, whether a cut reads splits of a table's version (TSO)."""
     idle = {*apart, *unfollowed(state), *state.held}
     idle |= {t for t, own in state.tables.items() if own.status.is_stopped and t not in retried}
-    # Late files of a dropped table are not read: a cut would wait for them forever.
+    # Late files of a table that is gone are not read: a cut would wait for them forever.
     gone = _gone(state)
     return lambda table_id, version: table_id not in idle and gone.get(table_id, -1) < version and follows(table_id)
 

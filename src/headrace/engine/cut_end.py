@@ -1,4 +1,4 @@
-"""How a cut ends: where its tables stand then, and what the task that commits all of it writes with the rows."""
+"""The end of a cut: the ledger rows of its tables, and what the task that commits the whole cut writes with the data."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ from headrace.sinks.cut_commit import CutCommit
 
 @dataclass(frozen=True)
 class CutEnd:
-    """The end of a cut. ``state`` is the ledger's before the step that says so.
-
-    ``problems`` are the tables that stay where they were, ``holds`` those that come as far as a schema change, ``reborn`` those
-    that were gone and begin anew with a change at this commit ts (TSO).
-    """
+    """The end of a cut."""
 
     cut: Cut
     state: LedgerState
+    """The ledger's state before the step that ends the cut."""
     problems: Mapping[TableId, Problem]
+    """The tables that keep their checkpoints, with the reason."""
     holds: Mapping[TableId, Hold]
+    """The tables that advance only up to a schema change."""
     reborn: Mapping[TableId, int]
+    """The tables that were gone and begin anew with a change at this commit ts (TSO)."""
 
     @property
     def checkpoint(self) -> int:
-        """The pipeline's checkpoint (TSO) then: a cut of tables that catch up ends below the one that it has."""
+        """The pipeline's checkpoint (TSO) after the cut. A cut of tables that catch up ends below it and does not change it."""
         return max(self.cut.hi, self.state.checkpoint)
 
     @property
     def stopped(self) -> dict[TableId, Problem]:
-        """Every table that does not reach the end of the cut, and why."""
+        """Every table that does not reach the end of the cut, with the reason."""
         return {t: hold.problem for t, hold in self.holds.items()} | dict(self.problems)
 
     def progress(self, settled: LedgerState, changes: Iterable[SchemaChange] = ()) -> CutOutcome:
-        """What the source is told of the cut's end; ``settled`` is the ledger's state after the cut.
+        """The outcome that is passed to the source. ``settled`` is the ledger's state after the cut.
 
-        ``changes`` are those that a source which forgets has told: those that stopped tables wait for, it has to tell again.
+        ``changes`` are the schema changes that a source which forgets delivered. It has to deliver those again that stopped tables
+        wait for.
         """
         behind = frozenset(t for t, own in settled.tables.items() if own.needs_files)
         gone = frozenset(t for t, own in settled.tables.items() if own.status.is_gone)
@@ -56,7 +57,7 @@ class CutEnd:
         return CutOutcome(self.cut.hi, frozenset(self.problems), behind, gone, left_out, undecided)
 
     def commit(self, after: PositionAfter) -> CutCommit:
-        """What the task writes that commits the cut, as far as it is known before the rows are read."""
+        """What the task that commits the cut writes, as far as it is known before the rows are read."""
         progress, going_on = self.progress(self.state), self.running_rows()
         bearing = {t for bearers in self.cut.bearers.values() for t in bearers.tables}
         return CutCommit(
@@ -73,7 +74,7 @@ class CutEnd:
         )
 
     def stopped_rows(self) -> tuple[TableProgress, ...]:
-        """Tables with a problem stay where they are; those before a schema change they may not pass stand at it."""
+        """The rows of stopped tables: with a problem at their former checkpoint, otherwise at the schema change that holds them."""
         rows = []
         for table_id, problem in self.stopped.items():
             own = self.state.tables.get(table_id)
@@ -85,7 +86,7 @@ class CutEnd:
             )
             if table_id not in self.problems:
                 change = self.holds[table_id].change
-                # What went with a database already does not come back with its DROP.
+                # A table that is already gone with its database is not stopped by the DROP of that database.
                 is_over = own is not None and own.status.is_gone and table_id not in change.changes
                 if is_over or not table_places.follows(own, change):
                     continue
@@ -96,14 +97,14 @@ class CutEnd:
                 elif has_never_lived(own):
                     row = replace(row, checkpoint=own.incarnation)
                 else:
-                    continue  # it came to its end in this cut, and stays gone
+                    continue  # the table ended in this cut and stays gone
             if own is not None and own.status is TableStatus.INCOMPLETE:
                 row = replace(row, status=own.status, reason=own.reason)
             rows.append(row)
         return tuple(rows)
 
     def running_rows(self) -> tuple[TableProgress, ...]:
-        """Tables that are new to the ledger, or that go on again after a stop: at once with the others, or still behind them."""
+        """The rows of tables that are new to the ledger or resume after a stop, either level with the others or still behind."""
         status = TableStatus.RUNNING if self.cut.hi >= self.state.checkpoint else TableStatus.CATCHING_UP
         rows = []
         for table_id in sorted(self.cut.tables - self.stopped.keys()):
@@ -113,12 +114,12 @@ class CutEnd:
             elif own is None:
                 rows.append(TableProgress(table_id, self.cut.hi, status=status))
             elif own.status is TableStatus.INCOMPLETE:
-                continue  # no schema change has ended that
+                continue  # no schema change has ended the lack of rows
             elif own.status.is_gone:
                 is_followed = own.status is not TableStatus.NOT_FOLLOWED
                 rows.append(replace(own, status=TableStatus.GONE if is_followed else own.status, reason=""))
             elif is_unborn(own):
-                # Nothing made it, and nothing is left that would. What may come yet begins where it stood.
+                # The table was not created, and no change is left that would do so. A later table of its name begins at its place.
                 rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
                 reason = running_reason(self.state, own)
@@ -127,14 +128,14 @@ class CutEnd:
         return tuple({row.table_id: row for row in (*rows, *self._left_lives())}.values())
 
     def _left_lives(self) -> Iterator[TableProgress]:
-        """The left-out tables whose names are free for them by now."""
+        """The rows of ``Cut.left_lives`` whose names are free by now."""
         for table_id, row in self.cut.left_lives.items():
             own = self.state.tables.get(table_id)
             if own is not None and own.status.is_gone and own.checkpoint <= row.incarnation and row.checkpoint <= self.cut.hi:
                 yield row
 
     def _followed_row(self, table_id: TableId, own: TableProgress | None) -> list[TableProgress]:
-        """Where a table stands that the filter leaves out, and that was followed up to a schema change, or so far."""
+        """The row of a left-out table that was followed up to a schema change or up to the cut's end; empty if it does not move."""
         reached = min(self.cut.hi, self.cut.outside[table_id])
         if own is None:
             return [TableProgress(table_id, reached, status=TableStatus.EXCLUDED)] if reached else []
@@ -144,7 +145,7 @@ class CutEnd:
 
 
 def _undecided(settled: LedgerState, changes: Iterable[SchemaChange], stopped: Collection[TableId]) -> Iterator[int]:
-    """The commit ts (TSO) of the schema changes that these tables wait for, or will when they take part again."""
+    """The commit ts (TSO) of the schema changes that the stopped tables wait for, or will wait for when they take part again."""
     databases = {folded_name(table_id.database) for table_id in stopped}
 
     def concerned(tables: Iterable[TableId]) -> bool:
@@ -166,7 +167,7 @@ def record_of(
     schema_changes: int,
     seconds: float,
 ) -> CutRecord:
-    """What people are shown of a cut that ends now. ``seconds`` is how long it took."""
+    """The record of a cut that ends now, for display. ``seconds`` is its duration."""
     written = list(outcomes)
     return CutRecord(
         hi=cut.hi,

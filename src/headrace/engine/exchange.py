@@ -1,9 +1,9 @@
-"""What travels between the two halves of a job: netted or ordered rows, and what write tasks have to know of the reading.
+"""The format of the exchange between read tasks and write tasks: netted or ordered rows, and digests of the reading.
 
-A row of the exchange is for one *unit*: what a write task takes at once, about 64 MiB of source bytes. Its payload is Arrow IPC
-bytes of changes of one table, or a pickled :class:`ReadDigest`, of which each read task sends one to each unit. The digests tell
-a unit whether all of its tables could be read, so that no task writes a table of which another task could not read everything,
-and how many rows it must have got.
+A row of the exchange is for one *unit*, which is what a write task processes at once: about 64 MiB of source bytes. Its payload is
+either changes of one table as Arrow IPC bytes, or a pickled :class:`ReadDigest`. Each read task sends at most one digest to each
+unit. From the digests, a unit determines how many rows it must have received, and whether all of its tables could be read, so that
+no task writes a table that another task could not read completely.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ EXCHANGE_SCHEMA = pa.schema(
         ("size", pa.int64()),
     ]
 )
-"""``table`` is the number of the part, or :data:`DIGEST`. ``first`` is where the first row of ordered changes lies (the job's
-order column: a commit ts, or a place in the source), 0 for netted ones."""
+"""``table`` is the number of the part, or :data:`DIGEST`. ``first`` is the order of the first row of ordered changes (the job's
+order column: a commit ts, or a place in the source), and 0 for netted changes. A payload that was written to a file has ``file``,
+``offset`` and ``size`` instead of ``payload``."""
 DIGEST = -1
-"""In place of a part's number; it sorts before all of them."""
+"""The part number of a digest. It sorts before all others."""
 REPORTING_UNIT = 0
-"""The unit that hands the reports of all splits to the driver."""
+"""The unit that returns the reports of all splits to the driver."""
 _BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class ReadDigest:
-    """What one read task tells one unit: the reports of the splits of the unit's tables, and how many rows it sent of each.
-
-    The reporting unit gets the reports of all splits, and ``counts``.
-    """
+    """The information from one read task for one unit."""
 
     reports: tuple[SplitReport, ...]
+    """The reports of the splits of the unit's tables; for the reporting unit, of all splits."""
     counts: tuple[ReadCount, ...]
+    """The task's read counts, only for the reporting unit."""
     sent: Counter[TableId]
+    """The number of rows that the task sent to the unit, by table."""
 
 
 @dataclass(frozen=True)
 class ExchangeRow:
-    """One row of the exchange, as a write task takes it."""
+    """One row of the exchange, as a write task gets it."""
 
     unit: int
     table: int
@@ -61,13 +62,13 @@ class ExchangeRow:
     payload: pa.Buffer
 
     def digest(self) -> ReadDigest:
-        """What a digest's payload holds."""
+        """The digest in the payload."""
         found = pickle.loads(self.payload)
         assert isinstance(found, ReadDigest), "only digests are pickled"
         return found
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of a table that the payload holds."""
+        """The rows of a table in the payload."""
         return iter(pa.ipc.open_stream(self.payload))
 
 
@@ -84,14 +85,14 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ExchangeRow]:
 
 
 class Outbox:
-    """Rows of the exchange that wait for others of the same unit: a batch of its own for each costs more than a small row."""
+    """Collects rows of the exchange by unit, because a batch of its own costs more than a small row."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[tuple[int, int, bytes, str, int, int]]] = defaultdict(list)
         self._bytes: dict[int, int] = defaultdict(int)
 
     def add(self, unit: int, table: int, first: int, payload: bytes | Place) -> Iterator[pa.RecordBatch]:
-        """Takes a row, and gives what is large enough to go."""
+        """Adds a row. Yields the unit's rows as a batch once they have 1 MiB of payload outside of files."""
         if isinstance(payload, Place):
             self._waiting[unit].append((table, first, b"", payload.file, payload.offset, payload.size))
         else:
@@ -101,7 +102,7 @@ class Outbox:
             yield self._batch(unit)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """All that waits."""
+        """The remaining rows, one batch for each unit."""
         for unit in list(self._waiting):
             yield self._batch(unit)
 

@@ -1,8 +1,9 @@
-"""What a table filter that changes means for tables: left out, taken back, renamed across its border. Pure.
+"""How a table filter, and changes to it, affect tables: left out, included again, or renamed into or out of the filter. Pure.
 
-A table that ``--tables`` leaves out keeps its own place in the ledger (``TableStatus.EXCLUDED``), however far the pipeline goes,
-and is neither read nor changed. When it is taken back it catches up from there through all that is still in the source. Where
-rows come from it into a table that is included (RENAME, EXCHANGE PARTITION) it is followed up to that schema change all the same.
+A table that ``--tables`` leaves out keeps its own checkpoint in the ledger (``TableStatus.EXCLUDED``), however far the pipeline
+advances, and is neither read nor changed. When the filter includes it again, it catches up from there with everything that the
+source still has. If its rows move into an included table (RENAME, EXCHANGE PARTITION), it is followed up to that schema change
+although it is left out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _LOAD = "Load it anew as of a time after {at}, and run headrace table resync {ta
 
 
 def inside(rows: Iterable[TableProgress], change: SchemaChange, outside: Mapping[TableId, int]) -> tuple[TableProgress, ...]:
-    """The rows without those of tables that the filter leaves out, but for what was followed so far or came by the change.
+    """The ledger rows without those of left-out tables, unless the table is followed up to the change or gets its name by it.
 
-    ``outside`` says up to where tables are followed that the filter leaves out (``Cut.outside``).
+    ``outside`` has the commit ts (TSO) up to which left-out tables are followed (``Cut.outside``).
     """
     new = {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
     kept = []
@@ -56,31 +57,29 @@ def inside(rows: Iterable[TableProgress], change: SchemaChange, outside: Mapping
 
 @dataclass(frozen=True)
 class Followed:
-    """Which tables a cut follows, and up to where.
-
-    ``until`` are the tables that the filter leaves out, and that are followed up to a schema change (TSO) all the same, because
-    rows of theirs, or their names, go over to included ones there. ``refused`` are such changes (by identity) whose rows cannot
-    be followed, and why.
-    """
+    """Which tables a cut follows, and up to which commit ts."""
 
     includes: Includes
+    """The table filter."""
     until: Mapping[TableId, int] = field(default_factory=dict)
+    """Left-out tables that are followed up to a schema change (TSO), because it moves their rows or names to included tables."""
     refused: Mapping[str, Problem] = field(default_factory=dict)
+    """Such changes, by identity, whose rows cannot be followed, with the reason."""
     _ends: dict[frozenset[TableId], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def end(self, table_id: TableId) -> int:
-        """The commit ts (TSO) up to which the table is followed; 0 when it is left out."""
+        """The commit ts (TSO) up to which the table is followed; 0 if it is left out and not followed."""
         return MAX_TSO + 1 if self.includes(table_id) else self.until.get(table_id, 0)
 
     def takes(self, change: SchemaChange) -> bool:
-        """Whether the change concerns a table that is followed up to it at least."""
+        """Whether the change concerns a table that is followed at least up to it."""
         if change.changes not in self._ends:
             self._ends[change.changes] = max(map(self.end, change.changes), default=-1)
         return self._ends[change.changes] >= change.commit_ts
 
 
 def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Includes) -> Followed:
-    """What follows from all schema changes that are known, in order, for tables that the filter leaves out."""
+    """The followed tables, including left-out ones, as they result from all known schema changes (in order)."""
     pending = [change for change in changes if is_pending(state, change)]
     inside = {tables for tables in sets_of(pending) if all(includes(t) for t in tables)}
     crossing = [change for change in pending if change.changes not in inside]
@@ -89,7 +88,7 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
     history = _History(includes, lost, _by_folded_name([*state.tables, *(t for tables in sets_of(crossing) for t in tables)]))
     size = -1
     while size < (size := sum(history.until.values())):
-        # What is followed up to a later change takes part in the changes before it, and so do the tables that these concern.
+        # A table that is followed up to a later change takes part in earlier changes, and so do the other tables of those changes.
         history.go_back(crossing)
     until = {t: ts for t, ts in history.until.items() if t not in lost}
     for table_id, ts in list(until.items()):
@@ -101,20 +100,20 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
 
 @dataclass
 class _History:
-    """What is found out about left-out tables while the schema changes are gone through backwards, again and again.
-
-    ``lost`` are the left-out tables with rows from before ``--start``, which nobody loaded; ``names`` are all names that are known,
-    by their folded ones. ``until`` and ``refused`` are as in :class:`Followed`.
-    """
+    """Collects which left-out tables are followed, in repeated backward passes through the schema changes."""
 
     includes: Includes
     lost: Collection[TableId]
+    """Left-out tables with rows from before ``--start`` that were not loaded."""
     names: Mapping[TableId, Collection[TableId]]
+    """All known names, by their folded form."""
     until: dict[TableId, int] = field(default_factory=dict)
+    """See :class:`Followed`."""
     refused: dict[str, Problem] = field(default_factory=dict)
+    """See :class:`Followed`."""
 
     def go_back(self, changes: Sequence[SchemaChange]) -> None:
-        """Once through the history, backwards."""
+        """One backward pass through the changes."""
         live: set[TableId] = set()
         makes_room: dict[TableId, SchemaChange] = {}
         for change in reversed(changes):
@@ -131,10 +130,10 @@ class _History:
     def _concerned(
         self, change: SchemaChange, event: object, live: set[TableId], makes_room: dict[TableId, SchemaChange]
     ) -> list[TableId]:
-        """The left-out tables and databases that an event makes needed before it.
+        """The left-out tables and databases that have to be followed up to the event.
 
-        ``live`` are those whose rows go into an included table later on, and ``makes_room`` those whose names followed tables take
-        later on, with the change; both are brought to before the event.
+        ``live`` are left-out tables whose rows move into an included table later. ``makes_room`` are left-out tables whose names
+        followed tables take later, with the change that does so. Both are updated to the state before the event.
         """
         match event:
             case RenameTableEvent(old, new):
@@ -147,8 +146,8 @@ class _History:
                 if not self.includes(old) and (into or self._takes(new, change)):
                     return [old]
                 if self._takes(old, change) and not self.includes(new):
-                    # What has the new name has to make room as it did in the source: there is one row of a name, and what had it
-                    # before could not be told from what comes. And the database has to be the one of then.
+                    # The table that has the new name has to free it, as it did in the source: the ledger has one row per name, so
+                    # the former table could not be told apart from the new one. The database has to be the one of that time, too.
                     outside = [t for t in {new, *self.names.get(new.folded, ())} if not self.includes(t)]
                     makes_room.update(dict.fromkeys(outside, change))
                     database = TableId(new.database)
@@ -171,7 +170,7 @@ def _by_folded_name(tables: Iterable[TableId]) -> Mapping[TableId, Collection[Ta
 
 
 def _beginnings(changes: Iterable[SchemaChange]) -> dict[TableId, int]:
-    """The commit ts (TSO) at which each table was first heard of."""
+    """The commit ts (TSO) of the first change of each table."""
     first: dict[TableId, int] = {}
     seen: set[frozenset[TableId]] = set()
     for change in changes:
@@ -201,11 +200,11 @@ def _not_told_apart(change: SchemaChange, former: TableId, left: TableId) -> Pro
 
 
 def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], follows: Followed) -> list[SchemaChange]:
-    """The part of a DROP DATABASE that a table missed while it was left out, as a DROP TABLE of its own.
+    """The parts of DROP DATABASEs that tables missed while they were left out, each as a DROP TABLE of its own.
 
-    The database's own change is done by then, and does not come back for a single table. One that was skipped, or in whose place a
-    person had another statement run, dropped none. A table that came to be while it was left out has no row, or that of another
-    one which had its name before.
+    The change of the database is done by then and is not repeated for a single table. A change that was skipped, or replaced by
+    another statement, dropped no tables. A table that was created while it was left out has no ledger row, or the row of a former
+    table of its name.
     """
     drops = [c for c in changes if any(isinstance(e, DropDatabaseEvent) for e in c.events) and has_dropped(state, c)]
     if not drops:
@@ -226,14 +225,14 @@ def drops_with_databases(state: LedgerState, changes: Sequence[SchemaChange], fo
 
 
 def has_dropped(state: LedgerState, change: SchemaChange) -> bool:
-    """Whether the change is over, and ran as the source has it. What the journal has forgotten counts as run."""
+    """Whether the change is done and ran as it is in the source. A change that the journal has forgotten counts as run."""
     entry = state.journal.get(change.identity)
     as_it_is = entry is None or (entry.state is not JournalState.SKIPPED and entry.statement == change.statement)
     return as_it_is and not is_pending(state, change)
 
 
 def drop_of(change: SchemaChange, table_id: TableId) -> SchemaChange:
-    """The part of a DROP DATABASE that is of one table, as a DROP TABLE of its own."""
+    """The part of a DROP DATABASE for one table, as a DROP TABLE of its own."""
     name = ".".join("`" + part.replace("`", "``") + "`" for part in (table_id.database, table_id.table))
     events = (DropTableEvent(table_id),)
     return replace(
@@ -242,10 +241,10 @@ def drop_of(change: SchemaChange, table_id: TableId) -> SchemaChange:
 
 
 def kept_ends(state: LedgerState) -> dict[TableId, JournalEntry]:
-    """The DROPs that tables of the pipeline wait before, each the last that the journal has of its table.
+    """The DROPs that tables of the pipeline wait for. Each is the last change that the journal has for its table.
 
-    All that there is to such a change is its statement. So it can run when the filter takes the table in, whether or not the source
-    still tells of it.
+    Such a change consists of its statement only. So it can run when the filter includes the table, even if the source no longer
+    has it.
     """
     ends: dict[TableId, JournalEntry] = {}
     for entry in sorted(state.journal.values(), key=lambda entry: entry.commit_ts):
@@ -262,10 +261,10 @@ def _drops_table(entry: JournalEntry) -> bool:
 
 
 def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[TableProgress, ...]:
-    """The rows of tables that the filter leaves out from now on, each at its own place. ``former`` is the ledger's filter.
+    """The ledger rows of tables that the filter now leaves out, each at its own checkpoint. ``former`` is the ledger's filter.
 
-    A running table that was left out by that already is one of a ledger that an older Headrace wrote: it was lifted by the
-    pipeline's checkpoint all the same, and what it lacks nobody knows.
+    If ``former`` already left out a running table, an older version of Headrace wrote the ledger. The table then followed the
+    pipeline's checkpoint although it was not read, and which rows it lacks is unknown.
     """
     rows = []
     for table_id, own in sorted(state.tables.items()):
@@ -282,22 +281,22 @@ def left_out(state: LedgerState, includes: Includes, former: Includes) -> tuple[
 
 
 def back(state: LedgerState, includes: Includes) -> frozenset[TableId]:
-    """The tables that the filter takes in again."""
+    """The tables that were left out and that the filter includes again."""
     return frozenset(t for t, own in state.tables.items() if own.status is TableStatus.EXCLUDED and includes(t))
 
 
 def is_unborn_outside(own: TableProgress) -> bool:
-    """Whether the table is left out, and was so at its CREATE: the pipeline never made it."""
+    """Whether the table is left out and was left out at its CREATE, so that the pipeline never created it."""
     return own.status is TableStatus.EXCLUDED and _was_never_made(own)
 
 
 def cannot_be_made(own: TableProgress) -> bool:
-    """Whether the pipeline never made the table, and cannot any more: records of it were passed over."""
+    """Whether the pipeline never created the table and cannot do so any more, because records of it were passed over."""
     return own.status is TableStatus.INCOMPLETE and _was_never_made(own)
 
 
 def was_never_made(own: TableProgress) -> bool:
-    """Either of these."""
+    """Whether :func:`is_unborn_outside` or :func:`cannot_be_made` holds."""
     return is_unborn_outside(own) or cannot_be_made(own)
 
 
@@ -308,13 +307,16 @@ def _was_never_made(own: TableProgress) -> bool:
 def taken_back(
     state: LedgerState, tables: Iterable[TableId], missing: Callable[[TableId, int], str]
 ) -> tuple[LedgerUpdate, tuple[Notice, ...]]:
-    """Lets tables catch up that are taken in again. ``missing`` says why files behind a checkpoint (TSO) may be gone."""
+    """Lets tables that are included again catch up.
+
+    ``missing`` returns why files of a table above a checkpoint (TSO) may be gone, or ``""``.
+    """
     rows, notices, ends = [], [], kept_ends(state)
     for table_id in sorted(tables):
         own = state.tables[table_id]
         at = format_tso(own.checkpoint)
         is_unborn = is_unborn_outside(own)
-        # What was never made needs its CREATE too.
+        # A table that was never created also needs its CREATE, which is at its checkpoint.
         why = missing(table_id, own.checkpoint - is_unborn) if table_id.table else ""
         if why:
             reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=word(table_id))}"

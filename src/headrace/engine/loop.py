@@ -114,10 +114,10 @@ class Loop:
         self._retries = Retries()
         # Tables outside the filter whose rows or names schema changes bring into it. None before the first offer of changes.
         self._followed: frozenset[TableId] | None = None
-        # Whether an unreadable schema change waits whose table is unknown, so that no table is stopped by it.
+        # Whether an unreadable schema change of an unknown table waits. It stops no table, but the exit code shows it.
         self._waits = False
-        # Whether a dropped table may have a new CREATE below the checkpoint since the last check: a cut may have been interrupted,
-        # in this run or an earlier one, or a table was dropped while it caught up.
+        # Whether a table that is gone may have a new CREATE below the checkpoint since the last check: a cut may have been
+        # interrupted, in this run or an earlier one, or a table ended while it caught up.
         self._may_be_back = True
         # Whether the marks in target tables may be ahead of the ledger.
         self._may_be_ahead = True

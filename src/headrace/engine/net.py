@@ -1,9 +1,9 @@
-"""Net change: of all changes of a key only the last state matters (converge, rule 7 of the design).
+"""Net change: of all changes of a key, only the last state is kept (converge, rule 7 of the design).
 
-The order that decides is ``(commit_ts, delete before upsert, place in the source)`` where commit timestamps are exact, and
-``(commit_ts, place in the source)`` where they are not. Everything here works on whole Arrow columns: keys become dense
-integer codes by dictionary encoding, and the last row of each code is found by one numpy assignment. Netting is
-associative, so it is done before the shuffle and again after it.
+Changes are ordered by ``(commit_ts, delete before upsert, place in the source)`` if commit timestamps are exact, otherwise by
+``(commit_ts, place in the source)``. All functions work on whole Arrow columns: dictionary encoding turns keys into dense integer
+codes, and one numpy assignment finds the last row of each code. Netting is associative, so it is done before the shuffle and again
+after it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from headrace.model.events import RowKind
 
 Codes = npt.NDArray[np.int64]
 _CONTROLS = "[\\x00-\\x1f\\x7f]"
-# The kind of a row that was netted with sights also holds those of its key, and this mark.
+# The kind of a row that was netted with sights also has the sight flags of its key, and this flag.
 _NETTED = 32
 _KINDS = 3
-# Where the first change of a netted row's key lies (int64; commit ts and place). The row itself is the last one, so that of two
-# netted rows of a key it may be the later one that began earlier: files of one key go to tasks in any order.
+# The commit ts and the place of the first change of a netted row's key (int64 each). The row itself is the key's last change. Of
+# two netted rows of a key, the later one may have the earlier first change, because tasks get the files of a key in any order.
 _FIRST_TS = "headrace$first_ts"
 _FIRST_SEQ = "headrace$first_seq"
 
 
 @dataclass(frozen=True)
 class Sights:
-    """What to note of each key besides its last state, for tables whose target compares their handle keys by a collation.
+    """What netting records for each key besides its last state, if the target compares the handle key by a collation.
 
-    ``updates_alone``: an update may come without its old row although its key moved. See ``headrace.model.block.SIGHT``.
+    ``updates_alone``: an update may lack its old row although its key changed. See ``headrace.model.block.SIGHT``.
     """
 
     updates_alone: bool = False
@@ -43,26 +43,24 @@ class Sights:
 
 @dataclass(frozen=True)
 class NetChange:
-    """The outcome of netting; see ``headrace.sinks.base.TableChange`` for the three tables' layouts.
-
-    ``groups`` are the numbers of the ordered rows that begin a group of keys. ``netted`` is the number of rows that a later one
-    of the same key made superfluous.
-    """
+    """The result of netting; see ``headrace.sinks.base.TableChange`` for the layouts of the three tables."""
 
     deletes: pa.Table
     upserts: pa.Table
     ordered: pa.Table
     groups: tuple[int, ...]
+    """The numbers of the rows in ``ordered`` that begin a group of keys."""
     netted: int
+    """The number of rows that a later row of the same key replaced."""
 
 
 def last_states(
     block: pa.RecordBatch, key: tuple[str, ...], *, deletes_first: bool, sights: Sights | None = None
 ) -> pa.RecordBatch:
-    """The last row of each key, in commit order, in the layout of a block. Old images count as deletes of their key.
+    """The last row of each key, in the layout of a block. Old images count as deletes of their key.
 
-    With ``sights`` the kinds of the rows hold these too, and two columns tell where each key's first change lies;
-    :func:`net_change` takes them out again.
+    With ``sights``, the kinds of the rows also have the sight flags, and two int64 columns have the commit ts and the place of each
+    key's first change. :func:`net_change` removes them again.
     """
     if block.num_rows == 0:
         return block
@@ -86,7 +84,7 @@ def _with_sights(block: pa.RecordBatch, codes: Codes, winners: Codes, sights: Si
     died = np.where(netted, (marks & DIED) != 0, (kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE))
     alone = ~netted & (kinds == RowKind.UPDATE_AFTER) & sights.updates_alone
     seq = block.column(SEQ).to_numpy()
-    # An old row stands right before its new one.
+    # An old row directly precedes its new row.
     alone[1:] &= ~((kinds[:-1] == RowKind.UPDATE_BEFORE) & (np.diff(seq) == 1))
     alone |= netted & ((marks & UPDATED_ALONE) != 0)
     first_ts, first_seq = (_first(block, name, of_row) for name, of_row in ((_FIRST_TS, COMMIT_TS), (_FIRST_SEQ, SEQ)))
@@ -108,7 +106,7 @@ def _with_sights(block: pa.RecordBatch, codes: Codes, winners: Codes, sights: Si
 
 
 def _first(block: pa.RecordBatch, name: str, of_row: str) -> Codes:
-    """Where each row's key began, as far as the row tells: a row that was not netted begins with itself."""
+    """The commit ts or place of the first change of each row's key, as far as the row records it; else the row's own."""
     own = block.column(of_row)
     known = pc.coalesce(block.column(name), own) if name in block.schema.names else own
     return np.asarray(known.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -127,10 +125,10 @@ def net_change(
     sights: Sights | None = None,
     keeps_commit_ts: bool = False,
 ) -> NetChange:
-    """Nets a block and splits it into what is deleted, what is upserted, and what only the target can net.
+    """Nets a block and splits it into rows to delete, rows to upsert, and rows that only the target can net.
 
-    ``weighed`` are the columns whose collation in the target weighs supplementary characters (see ``fold_text``). With ``sights``
-    the three tables have the column :data:`SIGHT`, and with ``keeps_commit_ts`` :data:`COMMIT_TS`.
+    ``weighed`` are the columns whose collation in the target weighs supplementary characters (see ``fold_text``). With ``sights``,
+    the three tables have the column :data:`SIGHT`; with ``keeps_commit_ts``, they have :data:`COMMIT_TS`.
     """
     states = last_states(block, key, deletes_first=deletes_first, sights=sights)
     kept = [*key, COMMIT_TS] if keeps_commit_ts else list(key)
@@ -160,13 +158,13 @@ def _where(rows: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def is_upsert(block: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows leave their key alive: inserts and new images."""
+    """For each row, whether its key exists after it: true for inserts and new images."""
     kind = block.column(KIND).to_numpy(zero_copy_only=False) & _KINDS
     return np.asarray((kind == RowKind.INSERT) | (kind == RowKind.UPDATE_AFTER))
 
 
 def commit_order(block: pa.RecordBatch, *, deletes_first: bool) -> Codes:
-    """The row numbers of a block in the order in which their changes count."""
+    """The row numbers of a block in the order in which their changes apply."""
     commit_ts = block.column(COMMIT_TS).to_numpy()
     seq = block.column(SEQ).to_numpy()
     ranks = [seq, is_upsert(block).astype(np.int8), commit_ts] if deletes_first else [seq, commit_ts]
@@ -181,7 +179,7 @@ def _in_order(ranks: list[npt.NDArray[Any]]) -> Codes:
 
 
 def _is_sorted(ranks: list[npt.NDArray[Any]]) -> bool:
-    """Whether rows are already in lexicographic order of ``ranks`` (last one first), as one TiCDC file nearly always is."""
+    """Whether rows are already in lexicographic order of ``ranks`` (last one first). One TiCDC file nearly always is."""
     later = np.zeros(max(len(ranks[0]) - 1, 0), dtype=bool)
     undecided = ~later
     for values in reversed(ranks):
@@ -214,10 +212,12 @@ def key_codes(block: pa.RecordBatch, key: tuple[str, ...]) -> Codes:
 def _ambiguous(
     states: pa.RecordBatch, key: tuple[str, ...], upsert: npt.NDArray[np.bool_], weighed: frozenset[str]
 ) -> tuple[npt.NDArray[np.bool_], Codes]:
-    """Rows in groups of keys that a target may hold for equal, where some end deleted and some alive; and the group of each row.
+    """Which rows only the target can net, and the number of each row's group.
 
-    ``A`` updated to ``a`` and then deleted must not leave ``A``: deletes first would delete nothing and then insert ``A``. Where
-    sights were noted, an update that came without its old row makes its group one as well: it may have been another row's spelling.
+    A group has the keys that a target may treat as equal. Its rows are ambiguous if some end deleted and some do not: a row ``A``
+    that is updated to ``a`` and then deleted must not leave ``A``, but with deletes first, the target would delete nothing and then
+    insert ``A``. With sights, a group of several keys, not all of which end deleted, is also ambiguous if an update came without
+    its old row, because the update may have changed the spelling of another row's key.
     """
     none = np.zeros(states.num_rows, dtype=bool)
     no_codes = np.zeros(states.num_rows, dtype=np.int64)
@@ -240,7 +240,10 @@ def _ambiguous(
 
 
 def group_codes(block: pa.RecordBatch, key: tuple[str, ...], weighed: frozenset[str] = frozenset()) -> tuple[Codes, int]:
-    """A number for all keys that a target may hold for equal, and how many there are. ``weighed``: see :func:`net_change`."""
+    """The group number of each row, equal for keys that a target may treat as equal, and the number of groups.
+
+    ``weighed``: see :func:`net_change`.
+    """
     forms = [folded(block.column(name), weighs_supplementary=name in weighed) for name in key]
     codes = key_codes(pa.record_batch(forms, names=list(key)), key)
     return codes, int(codes.max()) + 1
@@ -249,7 +252,7 @@ def group_codes(block: pa.RecordBatch, key: tuple[str, ...], weighed: frozenset[
 def buckets(
     block: pa.RecordBatch, key: tuple[str, ...], count: int, weighed: frozenset[str] = frozenset()
 ) -> npt.NDArray[np.int64]:
-    """The bucket (0 to ``count`` - 1) of each row: equal for keys that any collation may hold for equal.
+    """The bucket (0 to ``count`` - 1) of each row, equal for keys that any collation may treat as equal.
 
     ``weighed``: see :func:`net_change`.
     """
@@ -277,9 +280,10 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 
 def folded(values: pa.Array, *, weighs_supplementary: bool = False) -> pa.Array:
-    """Values made coarser than any collation's equality; what is no text stays (integers) or becomes text (floats).
+    """Values in a form that is equal whenever any collation treats the values as equal. Floats become text, integers stay.
 
-    ``weighs_supplementary``: see ``fold_text``. Only texts with other signs than plain ASCII go through Python, each once.
+    ``weighs_supplementary``: see ``fold_text``. Python handles only texts with control or non-ASCII characters, each distinct text
+    once.
     """
     if pa.types.is_floating(values.type):
         return _without_minus_zero(values).cast(pa.string())
@@ -300,5 +304,5 @@ def folded(values: pa.Array, *, weighs_supplementary: bool = False) -> pa.Array:
 
 
 def _without_minus_zero(values: pa.Array) -> pa.Array:
-    """0.0 and -0.0 are one key for every database."""
+    """The values with -0.0 as 0.0, because every database treats them as one key."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

@@ -1,8 +1,8 @@
-"""What a source that forgets told of tables which take no part, or whose beginning it does not tell. Pure.
+"""Records what a source that forgets delivered for tables that take no part, and finds tables without a known beginning. Pure.
 
-A stream tells each schema change and each row once. A table that the filter leaves out does not hold its position, so nothing but
-the ledger knows by the time that the table is taken in that there was one. And where a table's beginning was never told, nobody
-knows which rows it had: made by its later shape it would lack these, and nothing would say so.
+A stream delivers each schema change and each row once. A table that the filter leaves out does not hold the stream's position, so
+only the ledger can record that the table existed, for the time when the filter includes it. If the beginning of a table was never
+delivered, its earlier rows are unknown: a table created in its later shape would lack them without any notice.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ Missing = Callable[[TableId, int], str]
 
 
 def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> Carried | None:
-    """What the ledger has to know of the offer's schema changes before a cut passes them; ``None`` when it does.
+    """What the ledger has to record of the offer's schema changes before a cut passes them; ``None`` if nothing is new.
 
-    - A table that is left out has a row from its CREATE on, or from when it is first heard of, and its shapes are kept.
-      Where it was made before, its DROP waits in the journal until the filter takes it in, unless another table gets its name.
-    - A held table has a row before the first change that brings something to its name, which holds the source's position.
-    - A table lacks rows whose beginning is not told any more, or that has the rows of a left-out one whose records were passed.
+    - A left-out table gets a row at its CREATE, or when it first appears, and its shapes are kept. If the pipeline created it
+      earlier, its DROP waits in the journal until the filter includes the table, unless another table gets its name.
+    - A held table gets a row before the first change that brings a table to its name. This row holds the source's position.
+    - A table lacks rows if the source no longer has its beginning, or if it has the rows of a left-out table whose records were
+      passed over.
     """
     noted = _noted(state, offer, includes, missing)
     former = kept_ends(state)
@@ -64,10 +65,11 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
 
 
 def cut_short(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> Offer:
-    """The offer of a source that forgets, up to where a name would need a second row in the ledger.
+    """The offer of a source that forgets, shortened to end before a name would need a second row in the ledger.
 
-    The ledger has one row of a name. A followed table has it until the cut ends, and what is noted of a left-out one that comes to
-    the name then would be told only once. So the cut ends before that, or with the commit ts in which the name changes hands.
+    The ledger has one row per name. A followed table uses it until the cut ends, and what has to be recorded about a left-out table
+    that gets the name in the same cut is delivered only once. So the cut ends before the name passes to another table, or with the
+    commit ts at which it does.
     """
     end = _noted(state, offer, includes, missing).end if offer.passed is not None else None
     if end is None or end > offer.watermark:
@@ -94,11 +96,12 @@ def _noted(state: LedgerState, offer: Offer, includes: Includes, missing: Missin
 def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
     """The offer of a source that forgets, with the schema changes that the ledger keeps.
 
-    These are the ones that led to its shapes, and the DROPs that wait for a table to be taken in and are not told any more.
+    These are the changes that led to the kept shapes, and DROPs that the source no longer delivers and that wait until the filter
+    includes their table.
     """
     offer = with_kept_shapes(offer, state)
     told = {change.place for change in offer.schema_changes}
-    # What went with a database that is dropped by now has its DROP from that.
+    # The DROP of a table that was dropped together with its database is derived from the DROP DATABASE.
     over = [change for change in offer.schema_changes if drops_databases(change) and has_dropped(state, change)]
     drops = []
     for table_id, entry in kept_ends(state).items():
@@ -114,9 +117,9 @@ def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
 
 
 def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
-    """Lets tables that do not run wait until they are loaded anew, where records are not kept any more that they need.
+    """Lets tables that do not run wait until they are loaded anew, if the source no longer keeps records that they need.
 
-    A schema change that was found late lies below where its tables stand.
+    Undecided schema changes are checked, too, because one that was found late lies below the checkpoints of its tables.
     """
     undecided = (entry for entry in state.journal.values() if not entry.state.is_settled and entry.commit_ts <= offer.gone)
     late = {table_id for entry in undecided for table_id in entry.tables}
@@ -136,15 +139,15 @@ def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
 
 
 def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> Carried | None:
-    """Lets tables that are gone wait until they are loaded, where rows come of a later table whose CREATE was passed over.
+    """Lets names of ended tables wait for a load, if rows of a later table arrive whose CREATE was passed over.
 
-    Nothing tells their shape, or the one of the former table would be taken for it, and nobody would read them.
+    Otherwise these rows would not be read, because their shape is unknown, or would be read in the former table's shape.
     """
     passed = offer.passed or 0
     gone = {t: own for t, own in state.tables.items() if own.status is TableStatus.GONE and own.checkpoint < passed and includes(t)}
     begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
     rows = []
-    # What the stream repeats of a former life belongs before its end.
+    # Rows of the former table that the stream repeats lie before that table's end.
     come = [(s.table_id, s.latest or 0) for s in offer.splits] + [(p.table_id, p.latest or 0) for p in offer.problems]
     later = {table_id for table_id, latest in come if table_id in gone and latest > gone[table_id].checkpoint}
     for table_id in sorted(later & gone.keys() - begun):
@@ -159,9 +162,10 @@ def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> C
 
 @dataclass
 class _Noted:
-    """What was found so far. ``state`` has the rows already."""
+    """What was found in the changes so far."""
 
     state: LedgerState
+    """The ledger's state, with ``rows`` already applied."""
     follows: Followed
     missing: Missing
     up_to: int
@@ -170,29 +174,30 @@ class _Noted:
     entries: list[JournalEntry] = field(default_factory=list)
     passed: list[SchemaChange] = field(default_factory=list)
     shapes: list[TableShape] = field(default_factory=list)
-    """Those of tables that may have come to their end since: the source may tell its last changes again, and needs them then."""
+    """Shapes to keep even if their table has ended since: the source needs them if it delivers its last changes again."""
     notices: list[Notice] = field(default_factory=list)
     created: set[TableId] = field(default_factory=set)
     over: frozenset[TableId] = frozenset()
-    """The names that are free by these changes."""
+    """The names that these changes have freed."""
     lacking: dict[TableId, TableProgress] = field(default_factory=dict)
-    """The tables that lack rows, and come to names that other ones have until the cut ends."""
+    """Tables that lack rows and get names that other tables have until the cut ends."""
     ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
-    """The DROPs of left-out tables that were made; ``None`` where another table has had the name since."""
+    """The DROPs of left-out tables that the pipeline created; ``None`` if another table has had the name since."""
     came: set[TableId] = field(default_factory=set)
-    """The followed names to which tables came by these changes that lack all rows: nobody has made them."""
+    """The followed names that these changes give to tables which lack all rows, because the pipeline never created them."""
     carried: frozenset[TableId] = frozenset()
-    """The left-out names that have the rows of tables which were made, and then left out."""
+    """The left-out names that have the rows of tables which the pipeline created before they were left out."""
     used: dict[TableId, int] = field(default_factory=dict)
-    """The names of the changes that run with the cut, or wait, and their last commit ts (TSO): the cut writes these rows."""
+    """The names in changes that run with the cut or wait, with their last commit ts (TSO). The cut writes the rows of these
+    names."""
     end: int | None = None
-    """Where the cut has to end (TSO), because one of these names changes hands."""
+    """The TSO at which the cut has to end because one of the names in ``used`` passes to another table."""
 
     def __post_init__(self) -> None:
         self._begun, self._before, self._at = self.state, self.state, -1
 
     def take(self, change: SchemaChange) -> None:
-        """The next change."""
+        """Takes the next change."""
         if change.commit_ts > self._at:
             self._before, self._at = self.state, change.commit_ts
         takes, unmade = self.follows.takes(change), self._renamed_unmade(change)
@@ -205,7 +210,7 @@ class _Noted:
             self._follow(change)
 
     def _follow(self, change: SchemaChange) -> None:
-        """The next change, which runs with the cut, or waits."""
+        """Takes a change that runs with the cut or waits."""
         self._part(change)
         needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
         if lacks := self._lacks_beginning(change, needed):
@@ -214,7 +219,7 @@ class _Noted:
             self._pass(change)
         for table_id in self._begun_held(change):
             self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
-        if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been made
+        if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been created
             self.created |= needed.changes
         self.used |= dict.fromkeys(change.changes | tables_of_dropped(change, self.state.tables), change.commit_ts)
         self.over = self.over.union(_ended(change, self.state.tables)).difference(newly_named(change))
@@ -227,9 +232,9 @@ class _Noted:
         return self.state.tables.get(table_id)
 
     def _hand_over(self, change: SchemaChange, names: Iterable[TableId]) -> None:
-        """Lets the cut end before a change to what is noted of these names, if a change of the cut has used them.
+        """Ends the cut before a change that has to change the rows of these names, if an earlier change of the cut used them.
 
-        Where that has the same commit ts, or there is nothing before that to be applied, the cut ends with it.
+        If both have the same commit ts, or nothing is left to apply before the change, the cut ends with the change.
         """
         used, ts = max((self.used.get(t, -1) for t in names), default=-1), change.commit_ts
         at_least = max(self._begun.checkpoint + 1, self._begun.attempted)
@@ -237,12 +242,15 @@ class _Noted:
             self.end = ts - 1 if used < ts and ts > at_least else ts
 
     def _is_told_again(self, table_id: TableId, commit_ts: int) -> bool:
-        """Whether what a commit ts makes of a left-out name was noted before: the steps of one statement are told as one."""
+        """Whether the effect of this commit ts on a left-out name was recorded earlier, so that the source repeats it now.
+
+        All steps of a statement have one commit ts, so the state before that commit ts is compared.
+        """
         own = self._before.tables.get(table_id)
         return own is not None and own.incarnation == commit_ts and (own.status.is_gone or was_never_made(own))
 
     def _end_left_out(self, change: SchemaChange) -> None:
-        """Lets left-out tables end, also with a database that is followed: those that were made stay, and their DROP waits."""
+        """Ends left-out tables, including those in a followed database. Tables that the pipeline created stay; their DROP waits."""
         renamed = {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
         for table_id in sorted(_ended(change, self.state.tables) - self.used.keys()):
             own = self._own(table_id)
@@ -258,18 +266,19 @@ class _Noted:
                 self.ends[table_id] = JournalEntry(drop.identity, drop.commit_ts, tables, drop.statement, JournalState.WAITING)
 
     def _is_left_out(self, own: TableProgress) -> bool:
-        """Whether the filter leaves a table out that keeps its place, or lacked rows already."""
+        """Whether the filter leaves the table out, and it either keeps its checkpoint or already lacks rows."""
         return own.status in (TableStatus.EXCLUDED, TableStatus.INCOMPLETE) and not self.follows.includes(own.table_id)
 
     def _renamed_unmade(self, change: SchemaChange) -> dict[TableId, TableId]:
-        """The tables that get the rows of left-out ones that were never made, which they have then."""
+        """New names of left-out tables that the pipeline never created, with the old names, for each RENAME of the change."""
         renames = [(e.new_table_id, e.table_id) for e in change.events if isinstance(e, RenameTableEvent)]
         return {new: old for new, old in renames if (own := self._own(old)) is not None and was_never_made(own)}
 
     def _leave_out(self, change: SchemaChange, unmade: Mapping[TableId, TableId]) -> None:
-        """Nothing is done about a left-out table but to remember that there is one, and which shape its rows have.
+        """Records that a left-out table exists, and the shape of its rows.
 
-        One that has the rows of another, which was never made, lacks these: the ledger has no place from which it had them all.
+        A table that was renamed from one that the pipeline never created lacks rows: no checkpoint exists from which it could get
+        all of them.
         """
         ts = change.commit_ts
         named = list(dict.fromkeys(newly_named(change)))
@@ -289,7 +298,7 @@ class _Noted:
         self._carry(change)
         own = self._own(change.table_id)
         if is_lost:
-            self._pass(change)  # else it would be found late once these are loaded
+            self._pass(change)  # else the change would count as found late once these tables are loaded
         elif own is not None and self._is_left_out(own) and own.checkpoint <= ts:
             self.passed.append(change)
         for table_id in change.changes:
@@ -299,7 +308,7 @@ class _Noted:
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"{reason} {_load(table_id, own.checkpoint)}"))
 
     def _carry(self, change: SchemaChange) -> None:
-        """Notes where the rows of left-out tables go that were made: the change runs when the filter takes these in."""
+        """Records the new names of left-out tables that the pipeline created: the RENAME runs when the filter includes them."""
         for event in change.events:
             if isinstance(event, RenameTableEvent):
                 own = self._own(event.table_id)
@@ -307,7 +316,10 @@ class _Noted:
                     self.carried = self.carried - {event.table_id} | {event.new_table_id}
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
-        """The left-out tables of the change that were never made, and whose records were passed over, with the reason."""
+        """The tables of the change that were never created and whose records are lost, each with the reason.
+
+        A left-out table that was created and misses records is marked as lacking rows, and is not among them.
+        """
         lost = {}
         for table_id in sorted(t for t in _there_before(change) if t.table and not self.follows.includes(t)):
             own = self._own(table_id)
@@ -326,11 +338,11 @@ class _Noted:
         return lost | {e.table_id: _PASSED for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self.came}
 
     def _is_later(self, own: TableProgress, change: SchemaChange) -> bool:
-        """Whether the one row of a name is of a left-out table that came to it behind the change."""
+        """Whether the ledger row of a name belongs to a left-out table that got the name after the change."""
         return is_unborn_outside(own) and own.incarnation > change.commit_ts and not self.follows.includes(own.table_id)
 
     def _part(self, change: SchemaChange) -> None:
-        """Lets tables go that a change gives a name for a while of which the row is of a later, left-out table already."""
+        """Stops the tables of a change that needs a name whose ledger row already belongs to a later, left-out table."""
         rows = [own for table_id in sorted(change.changes) if (own := self._own(table_id)) is not None and table_id.table]
         later = [own for own in rows if self._is_later(own, change)]
         for own in rows if later else ():
@@ -345,9 +357,9 @@ class _Noted:
                 self.notices.append(Notice(f"it does not go on: {reason}", own.table_id))
 
     def _lose(self, change: SchemaChange, lost: dict[TableId, str]) -> bool:
-        """Passes over a change of left-out tables that were never made: who has their rows behind it lacks them.
+        """Passes over a change of left-out tables that were never created. Tables that get their rows by a RENAME lack these rows.
 
-        False where it touches other tables too, or no such ones: then the target tells whether it can run.
+        False if the change also touches other tables, or no such table. Then the target shows whether the change can run.
         """
         renamed = {e.new_table_id: e.table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in lost}
         if not lost or not change.changes <= lost.keys() | renamed.keys():
@@ -359,13 +371,13 @@ class _Noted:
             elif own is not None and table_id in _ended(change, ()):
                 self._put(_gone_unborn(own, change.commit_ts))
             elif own is not None and is_unborn_outside(own):
-                # It is followed up to a later change, which would have it made from the rest of its rows.
+                # The table is followed up to a later change, and would otherwise be created with only the rest of its rows.
                 reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
             own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old], self.follows)
             self.came.discard(old)
-            # Where another table has the name until the cut, its row is needed: ``left_lives``.
+            # If another table has the name until the end of the cut, the row belongs to that table until then: ``left_lives``.
             self._hand_over(change, [new])
             is_free = own is None or own.status.is_gone or own.incarnation >= change.commit_ts
             if self.follows.includes(new):
@@ -381,10 +393,11 @@ class _Noted:
         return True
 
     def _lacks_beginning(self, change: SchemaChange, needed: SchemaChange) -> str:
-        """Why the plan would make a table that lacks rows: by its later shape, or anew where rows of behind that were passed.
+        """Why the plan would create a table that lacks rows; empty if it would not.
 
-        These were passed with a table that was left out, in a cut in which a followed one of the name had its end. A table whose
-        beginning is not told, and that is there as of a start, a person has loaded.
+        The plan would create it in its later shape, or as a new table although later rows of it were passed over. Such rows were
+        passed over for a left-out table, in a cut in which a followed table of the same name ended. With ``--start``, a table
+        without a known beginning was loaded by a person, so it lacks nothing.
         """
         table_id, own = change.table_id, self._own(change.table_id)
         is_there = own is not None and not own.status.is_gone and not is_unborn(own)
@@ -414,9 +427,9 @@ class _Noted:
         self.state = replace(self.state, journal={**self.state.journal, entry.identity: entry})
 
     def _begun_held(self, change: SchemaChange) -> list[TableId]:
-        """The held tables of which the ledger knows nothing yet, and to whose names something comes with the change.
+        """The held tables without a ledger row whose names the change gives to a table.
 
-        Where that is another table, which may give the name away again before one begins under it, it waits before that too.
+        This may be a different table that loses the name again later. The name then waits before this change, too.
         """
         begins = _is_beginning(change) or _renames(change) or brought_back(change)
         begun = newly_named(change) if begins else ()
@@ -428,11 +441,11 @@ def _renames(change: SchemaChange) -> bool:
 
 
 def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> dict[TableId, TableProgress]:
-    """The rows of tables that lack rows, and whose names followed ones had before them, by schema changes below ``bound`` (TSO).
+    """Ledger rows of tables that lack rows and whose names followed tables had before, from schema changes below ``bound`` (TSO).
 
-    The ledger has one row of a name, so these cannot be written before the followed ones have had their end, and the source tells
-    of them once: they are written with the end of the cut. That is so where a name changes hands within one commit ts, or where
-    the followed table has waited (:func:`cut_short`).
+    The ledger has one row per name, so these rows cannot be written before the followed tables have ended. The source delivers
+    the changes only once, so the rows are written with the end of the cut. This happens if a name passes to another table within
+    one commit ts, or if the followed table has waited (:func:`cut_short`).
     """
     rows: dict[TableId, TableProgress] = {}
     free: set[TableId] = set()
@@ -452,7 +465,7 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
 
 
 def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: Collection[TableId]) -> Iterator[TableProgress]:
-    """The tables that come to ``free`` names by a change that was passed over: they lack the rows of left-out ones."""
+    """Rows of tables that a passed-over change gives ``free`` names. They lack the rows of the left-out tables they come from."""
     entry = state.journal.get(change.identity)
     for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
         if isinstance(event, RenameTableEvent):
@@ -464,7 +477,7 @@ def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: 
 
 
 def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str, follows: Followed) -> TableProgress:
-    """The row of a table that got its name by a RENAME of a left-out one, whose rows are lost."""
+    """The ledger row of a table that got its name by a RENAME of a left-out table whose rows are lost."""
     left_out = f"{old}, which lacks them" if follows.includes(old) else f"{old}, which --tables leaves out"
     reason = f"its rows come from {left_out}, and {why} {_load(new, commit_ts)}"
     return TableProgress(new, commit_ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=commit_ts)
@@ -475,29 +488,32 @@ def _load(table_id: TableId, commit_ts: int) -> str:
 
 
 def _left_out(table_id: TableId, commit_ts: int) -> TableProgress:
-    """The row of a table that is left out from its very beginning."""
+    """The ledger row of a table that is left out from its beginning."""
     return TableProgress(table_id, commit_ts, False, TableStatus.EXCLUDED, incarnation=commit_ts)
 
 
 def _gone_unborn(own: TableProgress, commit_ts: int) -> TableProgress:
-    """The tombstone of a table that nothing made. It begins with the end: of what came before it the row says nothing, so that a
-    CREATE which the source tells again does not count as one that was found late."""
+    """The tombstone of a table that was never created.
+
+    Its ``incarnation`` is its end: the row says nothing about earlier changes, so a CREATE that the source repeats does not count
+    as found late.
+    """
     return replace(own, checkpoint=commit_ts, after=True, status=TableStatus.GONE, incarnation=commit_ts)
 
 
 def _ended(change: SchemaChange, tables: Iterable[TableId]) -> frozenset[TableId]:
-    """The tables whose names the change frees. ``tables`` are those that may go with a database."""
+    """The tables whose names the change frees. ``tables`` are those that a DROP DATABASE may drop."""
     ended = {e.table_id for e in change.events if isinstance(e, DropTableEvent | RenameTableEvent)}
     return tables_of_dropped(change, tables) | ended
 
 
 def _is_beginning(change: SchemaChange) -> bool:
-    """Whether its table has no rows before it: it is a CREATE TABLE, or the source tells where it stands by a shape alone."""
+    """Whether the table has no rows before the change: it is a CREATE TABLE, or a shape without a statement."""
     return not change.statement or read_statement(change.statement, change.database).kind is StatementKind.CREATE_TABLE
 
 
 def _there_before(change: SchemaChange) -> frozenset[TableId]:
-    """The tables of the change that were there before it, as far as it tells: not the names that it gives."""
+    """The tables of the change that existed before it, as far as it shows: without the names that it gives."""
     given: set[TableId] = set()
     read: set[TableId] = set()
     for event in change.events:
@@ -510,7 +526,7 @@ def _there_before(change: SchemaChange) -> frozenset[TableId]:
 
 
 def newly_named(change: SchemaChange) -> Iterator[TableId]:
-    """The tables that have their names by the change, or are heard of with it."""
+    """The tables that get their names by the change, or first appear with it."""
     yield from brought_back(change)
     for event in change.events:
         if isinstance(event, CreateTableEvent):

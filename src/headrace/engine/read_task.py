@@ -1,4 +1,4 @@
-"""The read half of a job: splits are read, their rows netted or sorted, and sent to the units that write them. No Spark here."""
+"""The read half of a job: reads splits, nets or sorts their rows, and sends them to the units that write them. Without Spark."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ _PAYLOAD_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class ReadJob:
-    """What every read task needs. ``parts`` are indexed by the exchange's ``table`` column."""
+    """What every read task needs."""
 
     source: EventSource
     parts: tuple[TablePart, ...]
+    """Indexed by the exchange's ``table`` column."""
     deletes_first: bool
     has_commit_ts: bool = True
     repeats: Repeats = Repeats.CHANGES
@@ -55,21 +56,21 @@ class ReadJob:
     new_collations: bool | None = True
     updates_alone: bool = False
     keeps_commit_ts: bool = False
-    """Netted rows reach the writer with their commit ts (``SinkCapabilities.keeps_commit_ts``)."""
+    """The writer gets netted rows with their commit ts (``SinkCapabilities.keeps_commit_ts``)."""
     advice: SourceAdvice = NO_ADVICE
 
     @property
     def order(self) -> LogOrder:
-        """In which order changes count."""
+        """The order in which changes apply."""
         return LogOrder(self.has_commit_ts)
 
     @property
     def has_logs(self) -> bool:
-        """Whether all changes are wanted of some table, so that rows reach write tasks in order."""
+        """Whether the sink takes every change of some table, so that write tasks get the rows in order."""
         return any(part.is_log for part in self.parts)
 
     def sights(self, part: TablePart) -> Sights | None:
-        """What netting has to note of a part's keys."""
+        """What netting has to record for the keys of a part; ``None`` for nothing."""
         return Sights(self.updates_alone) if part.watched or (part.by_collation and self.updates_alone) else None
 
     def part_numbers(self) -> dict[TableId, int]:
@@ -78,7 +79,7 @@ class ReadJob:
 
 
 class _Counts:
-    """What a read task counts of each table, a batch at a time (:mod:`headrace.engine.conservation`)."""
+    """A read task's row counts by table, updated batch by batch (:mod:`headrace.engine.conservation`)."""
 
     def __init__(self) -> None:
         self.received: Counter[TableId] = Counter()
@@ -90,7 +91,7 @@ class _Counts:
 
 
 class _Pending:
-    """Rows of one part that wait to be sent, so that small files do not make small payloads."""
+    """Collects rows of one part before they are sent, so that small files do not cause small payloads."""
 
     def __init__(self, part: TablePart, job: ReadJob, counts: _Counts) -> None:
         self._part, self._job, self._counts = part, job, counts
@@ -99,7 +100,7 @@ class _Pending:
         self._is_netted = False
 
     def add(self, block: ChangeBlock) -> bool:
-        """Takes a block; true when it is time to drain. Rows are netted together: a block by itself repeats few keys."""
+        """Adds a block. True if it is time to drain. Blocks are netted together, because a single block repeats few keys."""
         self._counts.received[self._part.table_id] += block.num_rows
         self._batches.append(block.batch)
         self._is_netted = False
@@ -114,7 +115,7 @@ class _Pending:
         return self._rows >= _FLUSH_ROWS // 2 or self._bytes >= _FLUSH_BYTES // 2
 
     def drain(self) -> pa.RecordBatch:
-        """The netted rows, or all of them in order where every change is wanted; nothing waits then."""
+        """Removes and returns the collected rows: netted by key, sorted if the sink takes every change, or unchanged for a bag."""
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         batch = combined(batches)
         if self._part.is_log:
@@ -128,9 +129,9 @@ class _Pending:
 
 
 def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport | ReadCount]:
-    """Reads splits one after another: ``(part number, netted rows)``, one report a split, and at last one count a table.
+    """Reads splits one after another. Yields ``(part number, netted rows)``, one report per split, and finally one count per table.
 
-    A report that comes again for a split replaces the first one: what was found to be wrong with the table's rows afterwards.
+    A second report for a split replaces the first one. It has a problem that was found later, when the table's rows were netted.
     """
     counts = _Counts()
     failed: dict[int, Problem] = {}
@@ -145,14 +146,14 @@ def read_splits(job: ReadJob, splits: Iterable[Split]) -> Iterator[tuple[int, pa
     for number, problem in failed.items():
         yield replace(last[number], problem=last[number].problem or problem)
         table_id = job.parts[number].table_id
-        counts.netted[table_id] = counts.received[table_id] - counts.sent[table_id]  # nobody gets the others
+        counts.netted[table_id] = counts.received[table_id] - counts.sent[table_id]  # the other rows are not sent
     yield from counts.of_tables()
 
 
 def _read_all(
     job: ReadJob, splits: Iterable[Split], counts: _Counts, failed: dict[int, Problem]
 ) -> Iterator[tuple[int, pa.RecordBatch] | SplitReport]:
-    """``failed`` gets a problem for each part with rows that could not be handled together."""
+    """Reads splits. Adds a problem to ``failed`` for each part whose rows could not be netted or sorted."""
     numbers = job.part_numbers()
     pending: dict[int, _Pending] = {}
     sender = ProgressSender(job.progress_to)
@@ -182,7 +183,7 @@ def _read_all(
 
 
 def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBlock | SplitReport]:
-    """The rows of a split that belong to the part, in the shape in force, and the report."""
+    """The rows of a split inside the part's window, in the shape in force, and the split's report."""
     window, recast = part.segment.window_of(split.version), part.segment.recasts.get(split.version)
     if split.of_others:
         window = replace(window, loaded=0)
@@ -205,13 +206,13 @@ def _read_part(job: ReadJob, split: Split, part: TablePart) -> Iterator[ChangeBl
         if report.problem is None and report.rolled_over and job.repeats is Repeats.TRANSACTIONS:
             report = replace(report, problem=_ends_inside(split))
         if report.problem is not None and report.kept != got:
-            # The reading was broken off here, and not by the source.
+            # The engine stopped the reading early, not the source, so the report's figures are replaced.
             report = replace(report, rank=split.rank, rows=got, kept=got, left=0, passed=0)
         yield _of_ended(report, split) if split.ends else report
 
 
 def _of_ended(report: SplitReport, split: Split) -> SplitReport:
-    """The report of a split with rows of a table that has ended: damage in it stops nothing, what it hides is missing."""
+    """The report of a split of a table that has ended. Damage in it stops no table; a notice says that rows may be missing."""
     problem, is_as_told = report.problem, split.of_gone or report.max_ts <= split.ends
     if not is_as_told or (not report.truncated and (problem is None or problem.transient)):
         return report
@@ -225,7 +226,7 @@ def _of_ended(report: SplitReport, split: Split) -> SplitReport:
 
 
 def _ends_inside(split: Split) -> Problem:
-    """What is told of a source that cannot keep what it says of repeats."""
+    """The problem of a source whose splits contradict the ``repeats`` that it declares."""
     message = (
         "its source recognizes repeated transactions by their splits, and this split may end inside a transaction: the rest of "
         "that transaction could not be told from a repetition."
@@ -235,7 +236,7 @@ def _ends_inside(split: Split) -> Problem:
 
 
 def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iterator[ChangeBlock | SplitReport]:
-    """The items; where something fails that nobody foresaw, the report is of a table that stops (``model/containment.py``)."""
+    """The items. After an unforeseen error, a report whose problem stops the table follows (``model/containment.py``)."""
     problems: list[Problem] = []
     with contained(problems.append, split.table_id, split.place):
         yield from items
@@ -246,7 +247,7 @@ def _contained(items: Iterator[ChangeBlock | SplitReport], split: Split) -> Iter
 def _read_one(
     source: EventSource, split: Split, window: Window, old_images: bool, tolerance: int
 ) -> Iterator[ChangeBlock | SplitReport]:
-    """Reads one split; a store that fails in the middle stops the split's table, to be tried again, and no other."""
+    """Reads one split. If the store fails in the middle, only the split's table stops, and is tried again."""
     try:
         faults.before(Step.READ, split.key)
         yield from source.read(split, window, old_images=old_images, tolerance=tolerance)
@@ -258,7 +259,7 @@ def _read_one(
 
 
 def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | None) -> SplitReport:
-    """The report once the records that were left out lie as dead letters; where they cannot, the table is tried again later."""
+    """The report after its rejected records were written as dead letters. If that fails, the table stops and is tried again."""
     if letters is None:
         return report
     problem = report.problem
@@ -288,9 +289,10 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
 def _with_whole_keys(
     items: Iterator[ChangeBlock | SplitReport], split: Split, key: tuple[str, ...], whole_deletes: str
 ) -> Iterator[ChangeBlock | SplitReport]:
-    """The items, up to a block in which a row lacks its key: nothing would tell which row it means.
+    """The items up to a block with a row that lacks a key column, because it would be unknown which row it changes.
 
-    Deletions may hold no more than the key that the source took, which a declared key need not be; ``whole_deletes`` is its advice.
+    Deletions may have only the columns of the key that the source chose, which may differ from a declared key. ``whole_deletes`` is
+    the source's advice for this case.
     """
     for item in items:
         names = item.batch.schema.names if isinstance(item, ChangeBlock) else key
@@ -317,7 +319,7 @@ def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBa
             reports.append(item)
         elif isinstance(item, ReadCount):
             arrives = sum(of_unit[item.table_id] for of_unit in sent.values())
-            unsent = item.sent - arrives if item.table_id in failed else 0  # nobody gets them
+            unsent = item.sent - arrives if item.table_id in failed else 0  # these rows reach no unit
             counts.append(replace(item, sent=arrives, netted=item.netted + unsent))
         else:
             number, batch = item
@@ -351,7 +353,7 @@ def _tables_of_units(job: ReadJob) -> dict[int, set[TableId]]:
 
 
 def _pieces(rows: pa.RecordBatch, part: TablePart, order: LogOrder) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows in pieces that travel well, each with its order."""
+    """The rows in pieces for the exchange (netted ones of about 8 MiB), each with the order of its first row."""
     if part.is_log:
         yield from order.pieces(rows)
         return

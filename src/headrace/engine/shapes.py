@@ -1,7 +1,8 @@
-"""The shapes of tables whose history the source cannot tell.
+"""The shapes of tables whose history is not complete in the source.
 
-A table's beginning was never seen where a run starts late, or a changefeed's first files are gone: then a later change creates it
-in the shape that it has after that, unless it may not. A stream tells each schema change once, so the ledger keeps what it led to.
+The beginning of a table is unknown if a run starts late, or if the changefeed's first files are gone. Then a later schema change
+creates the table in the shape that it has after that change, if this is allowed. A stream delivers each schema change only once, so
+the ledger keeps the shapes that its changes led to.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from headrace.model.tso import tso_from_ms, tso_to_ms
 
 
 def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> list[SchemaChange]:
-    """For a run that starts late: each table's newest shape before the start, as "create it unless it is there"."""
+    """For a run that starts late: each table's newest shape up to the start, as a change that creates a table unless it exists."""
     if not state.start:
         return []
     newest: dict[TableId, SchemaChange] = {}
     before = (change for change in offer.schema_changes if change.commit_ts <= state.start)
     for _, of_one_ts in groupby(before, key=lambda change: change.commit_ts):
-        together = list(of_one_ts)  # a statement has a file for each of its tables, in any order
+        together = list(of_one_ts)  # a statement has one file for each of its tables, in any order
         for change in together:
             for table_id in _without_shape(change) | tables_of_dropped(change, newest):
                 newest.pop(table_id, None)
@@ -48,14 +49,14 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
     def is_unknown(own: TableProgress | None) -> bool:
         if own is None or own.status.is_gone:
             return own is None or own.checkpoint < state.start
-        # One that stands behind the start waits for a beginning of its own.
+        # A table whose checkpoint is above the start waits for a beginning of its own.
         return not own.is_made and own.checkpoint <= state.start
 
     return [_as_shape(state, change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
 
 
 def _without_shape(change: SchemaChange) -> frozenset[TableId]:
-    """The tables whose former shapes tell nothing after a change: they are gone, or nothing tells what they became."""
+    """The tables whose former shapes are not valid after a change: they are gone, or their new shape is unknown."""
     if change.schema is None:
         return change.changes
     renamed = {event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
@@ -71,10 +72,10 @@ def _as_shape(state: LedgerState, change: SchemaChange) -> SchemaChange:
 
 
 def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set[TableId], follows: Followed) -> SchemaChange:
-    """A change of a table whose beginning was never seen creates the table in its later shape instead.
+    """Replaces a change of a table with an unknown beginning by one that creates the table in its later shape.
 
-    A CREATE TABLE … LIKE stays what it is, but is made by its shape where the target has its pattern in another one than it had
-    then, or not at all. One that comes late is left as it is: a table that is gone by now was known then.
+    A CREATE TABLE … LIKE keeps its statement, but the table is created by its shape if the pattern table does not exist in the
+    target or has another shape by now. A change that comes late is not replaced: its table was known then, even if it is gone now.
     """
     if comes_late(state, change):
         return change
@@ -85,7 +86,7 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
     brings_back = read_statement(change.statement, change.database).brings_back
     waits = change.identity in follows.refused or bool(judge(change.statement, change.database).objection)
     if waits or brings_back or is_of(unfollowed(state), change):
-        return change  # an empty table in its place would be a lie: its rows come back without events, or nobody wants them
+        return change  # creating an empty table would be wrong: its rows come back without events, or they are not wanted
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
 
     def is_there(table_id: TableId) -> bool:
@@ -94,14 +95,17 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
 
     if any(map(is_there, before)) or (not before and (change.table_id in created or change.table_id in state.tables)):
         return change
-    # Rows that were exchanged with a table of ours do not come with an empty one either: the target tells whether it can run.
+    # An empty table would also lack the rows that an exchange moves to or from a known table. The target shows whether it can run.
     exchanged = any(map(is_there, read_statement(change.statement, change.database).tables[1:]))
     return _of_namesake(state, change, before) or (change if exchanged else _as_shape(state, change))
 
 
 def _of_namesake(state: LedgerState, change: SchemaChange, before: Iterable[TableId]) -> SchemaChange | None:
-    """The change as one that waits, where the target has a table of its in another spelling. Only the schema files of that one
-    tell whether it is meant, and they are lost or damaged where the name stayed as it was typed."""
+    """The change as one that waits, if the target has one of its tables in another spelling; else ``None``.
+
+    Only the schema files of that table show whether it is meant. If the change still has the name as it was typed, these files are
+    lost or damaged.
+    """
     for name in before:
         rows = (row for row in state.by_folded_name.get(name.folded, ()) if row.is_made and row.incarnation <= change.commit_ts)
         namesakes = sorted(row.table_id for row in rows)
@@ -118,13 +122,13 @@ def _lacks_pattern(state: LedgerState, change: SchemaChange, follows: Followed) 
     if change.schema is None or not any(isinstance(event, CreateTableEvent) for event in change.events):
         return False
     if read_statement(change.statement, change.database).like is None:
-        return False  # foreign keys to tables of others are left out
+        return False  # only LIKE needs a pattern; foreign keys to tables outside the pipeline are left out
     patterns = (t for t in change.reads if t.table)
     return any(follows.end(t) < change.commit_ts or state.table_checkpoint(t) > change.commit_ts for t in patterns)
 
 
 def _is_of_view(change: SchemaChange) -> bool:
-    """Whether it creates or drops a view, or something else that is no table."""
+    """Whether the change creates or drops a view, or creates another object that is not a table."""
     only_statement = all(isinstance(e, OtherEvent) for e in change.events)
     drops = read_statement(change.statement, change.database).kind is StatementKind.DROP_VIEW
     return only_statement and (drops or begins_with(change.statement, "CREATE"))
@@ -133,7 +137,7 @@ def _is_of_view(change: SchemaChange) -> bool:
 def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:
     """The offer of a source that forgets, with the schema changes that led to the shapes which the ledger keeps.
 
-    They are over: they tell which shape rows have, and that nothing is missing between the changes which the source still tells.
+    These changes are done. They show which shape rows have, and that no change is missing between those that the source still has.
     """
     told = {(change.commit_ts, change.table_id) for change in offer.schema_changes}
     entries = {entry.place: entry for entry in state.journal.values() if entry.state.is_settled}
@@ -154,11 +158,11 @@ def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:
 
 
 def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[TableShape, ...]:
-    """The shapes that these schema changes lead to, as far as the ledger does not have them.
+    """The shapes that these schema changes lead to and that the ledger does not have yet.
 
-    ``state`` has the rows of the step which journals the changes: done, passed over or waiting. What a person lets run in place of
-    a change, or not run at all, is the target's matter; the source's rows have the shape all the same. A table that ends with
-    the change has none. Of a database its collation is kept, if a statement named one: tables that come later have it.
+    ``state`` includes the rows of the step that journals the changes as done, passed over or waiting. A change that a person
+    replaced or skipped counts as well: this affects only the target, and the source's rows have the shape anyway. A table that ends
+    with the change has no shape. For a database its collation is kept if a statement named one, because later tables inherit it.
     """
     found = {}
     for change in changes:
@@ -176,22 +180,22 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
 
 
 def _of_database(state: LedgerState, change: SchemaChange) -> TableSchema | None:
-    """What stands for a database whose collation a statement names, or named before; ``None`` for any other."""
+    """A schema without columns for a database whose collation a statement names now or named before; ``None`` for all others."""
     is_told = change.database_collation or change.table_id in state.shapes_by_table
     return TableSchema(change.table_id, ()) if is_told else None
 
 
 def outgrown_shapes(state: LedgerState) -> tuple[ShapeKey, ...]:
-    """The shapes that no row needs any more: of lives that are over for good, and those before the one at a table's checkpoint.
+    """The shapes that no row needs any more: those of finally ended tables, and those before the shape at a table's checkpoint.
 
-    So a table has no more of them than it has schema changes above its checkpoint, and one.
+    So a table keeps at most one shape more than it has schema changes above its checkpoint.
     """
     return tuple(key for table_id, shapes in state.shapes_by_table.items() for key in _outgrown(state, table_id, shapes))
 
 
 def _outgrown(state: LedgerState, table_id: TableId, shapes: Iterable[TableShape]) -> Iterator[ShapeKey]:
     own = state.tables.get(table_id)
-    if own is None:  # it waits for its beginning
+    if own is None:  # the table waits for its beginning
         return
     left = []
     for shape in shapes:
@@ -199,15 +203,15 @@ def _outgrown(state: LedgerState, table_id: TableId, shapes: Iterable[TableShape
             yield shape.key
         else:
             left.append(shape.key)
-    # Where only the millisecond of a commit ts is known, a cut begins with that of the checkpoint. A change that was found late
-    # needs the shape before it, as long as it waits.
+    # If only the milliseconds of commit ts are known, a cut begins at the start of the checkpoint's millisecond. A change that was
+    # found late needs the shape before it while it waits.
     late = (entry.commit_ts for entry in state.journal.values() if not entry.state.is_settled and table_id in entry.tables)
     reached = min([tso_from_ms(tso_to_ms(state.table_checkpoint(table_id))), *late]) - 1
     yield from [key for key in left if key.version <= reached][:-1]
 
 
 def _is_over(state: LedgerState, own: TableProgress, shape: TableShape) -> bool:
-    """Whether the life of a table that had this shape is over, and no cut that is taken again comes back to it (rule 12)."""
+    """Whether the table that had this shape has ended, and no repeated cut can reach back to it (rule 12)."""
     if own.status is TableStatus.GONE_WAITING:
         return False
     ended = own.checkpoint if own.status.is_gone else own.incarnation

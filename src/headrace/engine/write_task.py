@@ -1,7 +1,7 @@
-"""The write half of a job: a task takes units one after another, makes table changes of their rows and writes these. No Spark here.
+"""The write half of a job: a task takes units one after another, makes table changes of their rows and writes these. Without Spark.
 
-What a task holds at a time is one unit, about 64 MiB of source bytes, however few tasks write. Of tables of which every change
-is wanted it is a few pieces (:mod:`headrace.engine.change_log`).
+A task holds one unit in memory at a time, about 64 MiB of source bytes, however few tasks write. Of a table for which the sink
+takes every change, it holds only a few pieces (:mod:`headrace.engine.change_log`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Rows = Iterable[tuple[int, pa.RecordBatch]]
 
 @dataclass
 class Reading:
-    """What a unit knows of the reading of its tables, from all read tasks."""
+    """The information of one unit about the reading of its tables, from all read tasks."""
 
     job: ReadJob
     reports: dict[str, SplitReport] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class Reading:
     sent: Counter[TableId] = field(default_factory=Counter)
 
     def add(self, digest: ReadDigest) -> None:
-        """Takes what one read task told."""
+        """Adds the digest of one read task."""
         self.reports |= {report.split_key: report for report in digest.reports}
         self.counts += digest.counts
         self.sent.update(digest.sent)
 
     def settle(self) -> None:
-        """Once all reports are there: what is damaged and was given up is no problem, and too many dead letters are one."""
+        """Adjusts problems once all reports are there: given-up damage is not a problem, too many dead letters of a table are."""
         self.reports = dict(without_given_up(self.reports.values()))
         if self.job.letters is None:
             return
@@ -72,7 +72,7 @@ class Reading:
                 self.reports[last.split_key] = replace(last, problem=last.problem or problem)
 
     def letters(self) -> Counter[TableId]:
-        """How many records of each table became dead letters while they were read."""
+        """The number of records of each table that became dead letters during reading."""
         counts: Counter[TableId] = Counter()
         for report in self.reports.values():
             if report.letters:
@@ -85,9 +85,9 @@ class Reading:
 
 
 class Unit:
-    """The rows of one unit, table by table: of each the changes to write, and what became of the rows otherwise.
+    """The rows of one unit, table by table: the changes to write, and the counts, notices and problems of the other rows.
 
-    ``tables`` gives the rows by the number of the part; it is gone through once.
+    ``tables`` yields the rows with the number of their part. It is iterated once.
     """
 
     def __init__(self, reading: Reading, tables: Iterable[tuple[int, _Rows]]) -> None:
@@ -95,7 +95,7 @@ class Unit:
         self.job = reading.job
         self.problems = read_problems(reading.reports.values())
         self.unfit: list[WriteOutcome] = []
-        """Of tables whose rows turn out not to be applicable."""
+        """The outcomes of tables whose rows turned out not to be applicable."""
         self.notices: dict[TableId, list[Notice]] = defaultdict(list)
         self._tables = tables
         self._gathered: Counter[TableId] = Counter()
@@ -103,7 +103,7 @@ class Unit:
         self._handed: Counter[TableId] = Counter()
 
     def changes(self) -> Iterator[TableChange]:
-        """The changes of the tables that could be read: one of each, or pieces in order where every change is wanted."""
+        """The changes of the tables that could be read: one per table, or pieces in order if the sink takes every change."""
         for number, of_table in self._tables:
             part, rows = self.job.parts[number], iter(of_table)
             found: list[Problem] = []
@@ -112,7 +112,7 @@ class Unit:
             elif part.is_log:
                 with contained(found.append, part.table_id):
                     yield from self._logged(part, rows)
-                self._gathered[part.table_id] += sum(batch.num_rows for _, batch in rows)  # what a failure left unread
+                self._gathered[part.table_id] += sum(batch.num_rows for _, batch in rows)  # rows left over after a failure
             else:
                 batches = [batch for _, batch in rows]
                 self._gathered[part.table_id] += sum(batch.num_rows for batch in batches)
@@ -130,9 +130,9 @@ class Unit:
                 self.unfit.append(WriteOutcome(part.table_id, problem=problem))
 
     def counts(self, *, reporting: bool) -> list[WriteCount]:
-        """What became of the rows, once all changes were taken. Raises RowsLostError unless they are all that was sent.
+        """The row counts, after all changes were taken. Raises RowsLostError unless they equal the numbers of rows sent.
 
-        The ``reporting`` unit knows of all reading, and compares that too.
+        The ``reporting`` unit has the reports of all splits, so it also verifies the counts of the reading.
         """
         if reporting:
             verify_reading(self.reading.reports.values(), self.reading.counts)
@@ -144,7 +144,7 @@ class Unit:
         return counts
 
     def _logged(self, part: TablePart, rows: _Rows) -> Iterator[TableChange]:
-        """A table's changes in pieces. Rows that repeat others count as netted."""
+        """A table's changes in pieces. Repeated rows count as netted."""
         job, table_id = self.job, part.table_id
         if job.repeats is Repeats.UNKNOWN:
             self.notices[table_id].append(_may_be_repeated(table_id))
@@ -171,14 +171,14 @@ class Unit:
         else:
             change, netted = _table_change(part, batch, self.job)
             if self.reading.letters()[part.table_id]:
-                change = replace(change, watch=None)  # a deletion may be among them
+                change = replace(change, watch=None)  # a deletion may be among the dead letters
         self._netted[part.table_id] += netted
         return change
 
 
 @dataclass(frozen=True)
 class _Gathered:
-    """The rows of a unit that is all there, by the number of the part. A table's are let go of when they are taken."""
+    """The rows of a complete unit, by the number of the part. The rows of a table are released when they are taken."""
 
     waiting: dict[int, list[tuple[int, pa.RecordBatch]]]
 
@@ -188,10 +188,10 @@ class _Gathered:
 
 
 def unit_of_rows(job: ReadJob, rows: Iterator[ExchangeRow]) -> Unit:
-    """A unit as it comes through the exchange.
+    """The unit made of rows of the exchange.
 
-    Where the job has tables of which every change is wanted the rows come in order: digests, then table by table. Else they come in
-    any order, and are all taken in first.
+    If the sink takes every change of some table, the rows come in order: first the digests, then table by table. Otherwise they
+    come in any order and are all collected first.
     """
     reading = Reading(job)
     if job.has_logs:
@@ -214,7 +214,7 @@ def unit_of_rows(job: ReadJob, rows: Iterator[ExchangeRow]) -> Unit:
 
 
 def unit_of_splits(job: ReadJob, splits: Iterable[Split]) -> Unit:
-    """The unit of a task that reads all of a round and writes it too."""
+    """The unit of a task that both reads and writes a whole round."""
     reading = Reading(job)
     waiting: dict[int, list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
     for item in read_splits(job, splits):
@@ -259,7 +259,7 @@ def _equal_in_streams(table_id: TableId, advice: SourceAdvice) -> Problem:
 
 
 def _one_of(first: str, second: str) -> str:
-    """Two ways on, of which either may be unknown."""
+    """A hint with two alternatives; either may be empty."""
     return f"{first} Or {second[0].lower()}{second[1:]}" if first and second else first or second
 
 
@@ -280,7 +280,7 @@ def _guessed(table_id: TableId, guess: Guess) -> Notice:
 def _bag_table_change(
     part: TablePart, batch: pa.RecordBatch, job: ReadJob, delivery_of: Mapping[int, Delivery]
 ) -> tuple[TableChange, int]:
-    """The change, and how many rows netting took away."""
+    """The change of a table without key, and the number of rows that netting removed."""
     bag = bag_change(batch, delivery_of, keeps_commit_ts=job.keeps_commit_ts)
     reached = pc.max(batch.column(COMMIT_TS)).as_py()
     progress = part.progress
@@ -292,7 +292,7 @@ def _bag_table_change(
 
 
 def _table_change(part: TablePart, batch: pa.RecordBatch, job: ReadJob) -> tuple[TableChange, int]:
-    """The change, and how many rows netting took away."""
+    """The change of a table with a key, and the number of rows that netting removed."""
     sights = job.sights(part)
     net = net_change(
         batch,
@@ -325,7 +325,7 @@ def _watch(part: TablePart, job: ReadJob) -> SpellingWatch | None:
 
 
 def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
-    """Why tables could not be read whole: the first problem of each, truncated files that nothing makes good included."""
+    """The first problem of each table that could not be read completely. Includes cut-off files that no later file repeats."""
     known = list(reports)
     found: dict[TableId, Problem] = {}
     for report in known:
@@ -336,9 +336,9 @@ def read_problems(reports: Iterable[SplitReport]) -> dict[TableId, Problem]:
 
 
 def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | None:
-    """A file cut in its last record is made good by a later one that repeats it.
+    """The problem of a file whose last record is cut off, unless a later file repeats it.
 
-    What lies above the window is nobody's concern yet.
+    ``None`` too if the cut-off record lies above the window, because this cut does not need it.
     """
     cut_off = report.truncated_ts
     if report.pending_ts is not None and (cut_off is None or cut_off >= report.pending_ts):
@@ -357,7 +357,7 @@ def _truncated(report: SplitReport, reports: list[SplitReport]) -> Problem | Non
 
 @dataclass(frozen=True)
 class WriteJob:
-    """What every write task needs. ``commit`` comes only with a single task that holds the whole cut."""
+    """What every write task needs. ``commit`` is set only if a single task has the whole cut."""
 
     writer: UnitWriter
     context: WriterContext
@@ -365,9 +365,9 @@ class WriteJob:
 
 
 class WriteTask:
-    """Writes units one after another through one writer. An exception becomes a result, so its class survives.
+    """Writes units one after another through one writer. An exception becomes a result, so that its class reaches the driver.
 
-    Results are split reports and read counts (of the reporting unit), write counts, outcomes, and last what was committed.
+    Results are split reports and read counts (of the reporting unit), write counts, outcomes, and finally the writer's commits.
     """
 
     def __init__(self, job: WriteJob, slot: int) -> None:
@@ -375,7 +375,7 @@ class WriteTask:
         self._is_open = False
 
     def results(self, units: Iterable[tuple[int, Unit]]) -> Iterator[object]:
-        """What became of the units. After an exception no further one is written."""
+        """Writes the units and yields their results. After an exception no further unit is written."""
         try:
             try:
                 for number, unit in units:
@@ -393,11 +393,11 @@ class WriteTask:
             yield error
 
     def _written(self, unit: Unit, *, reporting: bool) -> Iterator[object]:
-        """Raises what the writer raises, and RowsLostError."""
+        """Writes one unit and yields its results. Raises what the writer raises, and RowsLostError."""
         changes: Iterable[TableChange] = unit.changes()
         at_once = not unit.job.has_logs or self._job.commit is not None
         if at_once:
-            # All that a unit has is known before anything of it is written.
+            # All changes of the unit are known, and its counts verified, before any of them is written.
             changes = list(changes)
             yield from unit.counts(reporting=reporting)
             yield from unit.unfit
@@ -419,7 +419,7 @@ class WriteTask:
 
 
 def _noting_progress(changes: Iterable[TableChange], noted: dict[TableId, TableProgress]) -> Iterable[TableChange]:
-    """The changes; where tables without key come to with them is noted as they are taken."""
+    """The changes. While they are taken, the progress of tables without key is added to ``noted``."""
     if isinstance(changes, list):
         noted |= {change.table_id: change.progress for change in changes if change.progress is not None}
         return changes
@@ -434,7 +434,7 @@ def _noted(changes: Iterable[TableChange], noted: dict[TableId, TableProgress]) 
 
 
 def _once_read(commit: CutCommit | None, unit: Unit) -> CutCommit | None:
-    """The commit with what reading the cut has shown."""
+    """The commit, completed with the dead letters, reports and problems from reading the cut."""
     if commit is None:
         return None
     found = replace(commit, new_letters=unit.reading.letters(), reports=tuple(unit.reading.reports.values()))
@@ -443,17 +443,18 @@ def _once_read(commit: CutCommit | None, unit: Unit) -> CutCommit | None:
 
 @dataclass(frozen=True)
 class Chunks:
-    """How the units of a round come to the driver: each in so many parts, one after another."""
+    """How the units of a round come to the driver: in chunks, one after another."""
 
     counts: tuple[int, ...]
+    """The number of chunks of each unit."""
 
     @property
     def total(self) -> int:
-        """All parts."""
+        """The number of all chunks."""
         return sum(self.counts)
 
     def of(self, unit: int, number: int) -> int:
-        """The part that a unit's ``number``-th piece belongs to. All that an estimate did not foresee belongs to the last."""
+        """The chunk of a unit's ``number``-th piece. Pieces beyond the estimate belong to the unit's last chunk."""
         return sum(self.counts[:unit]) + min(number // _PIECES_A_CHUNK, self.counts[unit] - 1)
 
 
@@ -489,9 +490,9 @@ def _streamed(unit: Unit, *, reporting: bool) -> Iterator[object]:
 
 
 def in_change_pieces(change: TableChange) -> Iterator[TableChange]:
-    """A change as several that have the same effect when they are applied in order: deletions, then the rest.
+    """A change split into several that have the same effect if they are applied in order: deletions, ordered rows, then upserts.
 
-    What only the target can net stays together.
+    The ordered rows, which only the target can net, stay together. Up to 8 MiB of deletions and upserts are not split.
     """
     if change.deletes.nbytes + change.upserts.nbytes <= _STREAMED_BYTES:
         yield change
@@ -515,7 +516,7 @@ def result_batch(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
 
 
 def raise_first(results: Iterable[object]) -> None:
-    """Raises the gravest exception among results: a fence before a passing fault, either before anything else."""
+    """Raises the most important exception among results: FencedError, then TransientError, then any other."""
     errors = [r for r in results if isinstance(r, BaseException)]
     for kind in (FencedError, TransientError, BaseException):
         for error in errors:
