@@ -86,7 +86,7 @@ class CutEnd:
             )
             if table_id not in self.problems:
                 change = self.holds[table_id].change
-                # A table that is already gone with its database is not stopped by the DROP of that database.
+                # A table that is already gone gets no new row because the DROP of its database is held.
                 is_over = own is not None and own.status.is_gone and table_id not in change.changes
                 if is_over or not table_places.follows(own, change):
                     continue
@@ -119,7 +119,7 @@ class CutEnd:
                 is_followed = own.status is not TableStatus.NOT_FOLLOWED
                 rows.append(replace(own, status=TableStatus.GONE if is_followed else own.status, reason=""))
             elif is_unborn(own):
-                # The table was not created, and no change is left that would do so. A later table of its name begins at its place.
+                # The table was not created, and no change is left that would do so. Whatever still comes begins at its checkpoint.
                 rows.append(replace(own, checkpoint=max(0, own.checkpoint - 1), status=TableStatus.GONE, reason=""))
             elif own.status.is_stopped or own.status is TableStatus.CATCHING_UP:
                 reason = running_reason(self.state, own)

@@ -241,7 +241,7 @@ def drop_of(change: SchemaChange, table_id: TableId) -> SchemaChange:
 
 
 def kept_ends(state: LedgerState) -> dict[TableId, JournalEntry]:
-    """The DROPs that tables of the pipeline wait for. Each is the last change that the journal has for its table.
+    """The waiting DROPs of tables that the pipeline created. Each is the last unsettled change of its table in the journal.
 
     Such a change consists of its statement only. So it can run when the filter includes the table, even if the source no longer
     has it.

@@ -98,7 +98,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     lives = _ends_of_lives(passing, given_up_to(state))
     floors = _floors(state, lives, ends)
     ended = _ended_by(offer, floors)
-    # All rows of a table that ends are read before its end, so that none is left for the next table of its name.
+    # What is read of a table that ends is read before its end, so that nothing of it is left for the next table of its name.
     floors |= {t: min(floors[t], end - 1) for t, end in lives.items() if t not in ends}
     # A table that catches up or is retried may have nothing left to read.
     back = {t for t, p in state.tables.items() if p.status is TableStatus.CATCHING_UP or (p.status.is_stopped and t not in idle)}
