@@ -343,7 +343,7 @@ class Loop:
         return False
 
     def _wait_for_watermark(self, offer: Offer) -> None:
-        """Notes that the source is behind. Raises SourceNotReadyError in a run with ``once``, because it cannot catch up."""
+        """Reports that the source is behind a former attempt. Raises SourceNotReadyError with ``once``: such a run ends."""
         text = (
             f"the source is complete up to {format_tso(offer.watermark)} only, but rows up to "
             f"{format_tso(self._state.attempted)} may have been written before"
@@ -503,7 +503,7 @@ class Loop:
         return present is not None and present.has_rows
 
     def _end_incomplete(self, offer: Offer) -> Carried | None:
-        """Forgets missing files from before a schema change of the offer that ends a table which lacks rows; None if no file."""
+        """Forgets missing files of tables that lack rows, if a change of the offer ends such a table; None if there are none."""
         ended = ending_incomplete(self._state, offer, self._options.includes)
         position, forgotten = self._state.position, frozenset[str]()
         if ended:
