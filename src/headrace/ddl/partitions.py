@@ -1,9 +1,10 @@
-"""How a table is partitioned, followed through its statements, and which rows a partition holds.
+"""Follows a table's partitioning through its statements, and gives conditions for the rows of a partition.
 
-Only the texts of statements tell it, so it is known for tables that were created, or partitioned, under Headrace's eyes. ``None``
-stands for a table without partitions and for one whose partitions are not known (KEY, LINEAR HASH, subpartitions, TiDB's
-INTERVAL, and what is larger than TiDB has it): of either no rows of a partition can be named. Nor can they where the condition
-for them would be long: one is kept for each statement, whose own text may be short.
+The partitioning is read from the texts of statements alone. It is therefore known only if Headrace has read the statement that
+created or partitioned the table. ``None`` stands for a table without partitions, and for one whose partitions are not known: KEY,
+LINEAR HASH, subpartitions, TiDB's INTERVAL, and partitionings above the limits below. In both cases there is no condition for the
+rows of a partition. There is none either if it would be too long: a condition is kept for each statement, and even a short
+statement can need a long one.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ MAXVALUE = "MAXVALUE"
 NULL = "NULL"
 _EVERY_ROW = "1 = 1"
 MOST_PARTITIONS = 8_192
-"""Of a table, in TiDB."""
-_MOST_KEYS = 64  # MySQL has 16
-_LONGEST_KEYS = 4_096  # characters of all of them together
+"""The most partitions of a table in TiDB."""
+_MOST_KEYS = 64  # MySQL allows 16
+_LONGEST_KEYS = 4_096  # characters of all keys together
 LONGEST_CONDITIONS = 65_536
-"""Characters of the conditions for the partitions that one statement names."""
-_MOST_CLAUSES = 64  # about partitions, in one statement; TiDB has one
+"""The most characters of all conditions for the partitions that one statement names."""
+_MOST_CLAUSES = 64  # about partitions, in one statement; TiDB allows one
 _MOST_DIGITS = 6  # of a number of partitions
 _SIGNED_LIMIT, _UNSIGNED_RANGE = 2**63 - 1, 2**64
-_NAME_LISTS = frozenset({"DROP", "TRUNCATE", "REORGANIZE"})  # what is followed by names of partitions, with commas between
-# Clauses about partitions that leave the definitions as they are.
+_NAME_LISTS = frozenset({"DROP", "TRUNCATE", "REORGANIZE"})  # clauses with a list of partition names
 _OF_INTERVALS = (("SPLIT", "MAXVALUE"), ("MERGE", "FIRST"))
+# Clauses about partitions that leave the definitions as they are.
 _KEEPING = frozenset({"TRUNCATE", "EXCHANGE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "PARTITION"})
 
 
 class Method(StrEnum):
-    """How rows are told apart. The COLUMNS forms of RANGE and LIST differ in nothing but the number of keys."""
+    """How rows are assigned to partitions. The COLUMNS forms of RANGE and LIST differ from them only in the number of keys."""
 
     RANGE = "RANGE"
     LIST = "LIST"
@@ -47,25 +48,24 @@ class Method(StrEnum):
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition. All values are MySQL text, one for each key; ``MAXVALUE`` and ``NULL`` stand for themselves.
-
-    ``values`` is for RANGE the one tuple that all rows are below, for LIST the tuples that rows have, for HASH empty.
-    ``is_default`` marks the LIST partition of the rows that no other one lists.
-    """
+    """One partition of a table."""
 
     name: str
     values: tuple[tuple[str, ...], ...] = ()
+    """For RANGE one tuple, the bound that all rows are below; for LIST the tuples that rows have; for HASH empty. A tuple has one
+    value for each key, as MySQL text; ``MAXVALUE`` and ``NULL`` stand for themselves."""
     is_default: bool = False
+    """Whether this is the LIST partition for the rows that no other partition lists."""
 
     @cached_property
     def length(self) -> int:
-        """How many characters its values have, with some for what stands between them."""
+        """The number of characters of its values, with an allowance for what stands between them."""
         return sum(len(value) + len(" = ") for values in self.values for value in values)
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The partitions of a table, in order. ``keys`` are the expression, or the columns, that decide, as MySQL text."""
+    """The partitions of a table, in order. ``keys`` are the partitioning expression or columns, as MySQL text."""
 
     method: Method
     keys: tuple[str, ...]
@@ -74,7 +74,7 @@ class Partitioning:
     def condition(self, names: Sequence[str]) -> str | None:
         """A boolean expression in MySQL's SQL: true for the rows of these partitions, false for all others, never NULL.
 
-        ``None`` when there is no partition of one of the names, and when the expression would be longer than
+        ``None`` if one of the names is not a partition, if there are no names, and if the expression would be longer than
         :data:`LONGEST_CONDITIONS`. Names compare without case.
         """
         if not (places := self.places(names)) or None in places:
@@ -87,7 +87,7 @@ class Partitioning:
         return found if len(found) <= LONGEST_CONDITIONS else None
 
     def places(self, names: Sequence[str]) -> list[int | None]:
-        """Where the partitions of these names stand, from 0. Of two partitions of one name the first counts."""
+        """The place of each named partition, from 0; ``None`` for an unknown name. If two have one name, the first counts."""
         if len(names) == 1:
             wanted = folded_name(names[0])
             return [next((i for i, p in enumerate(self.partitions) if folded_name(p.name) == wanted), None)]
@@ -95,14 +95,14 @@ class Partitioning:
         return [by_name.get(folded_name(name)) for name in names]
 
     def depends_on(self, columns: Iterable[str]) -> bool:
-        """Whether one of the columns decides about the partition of a row."""
+        """Whether one of the columns appears in the keys. Names compare without case."""
         asked = {folded_name(column) for column in columns}
         return bool(asked) and any(
             folded_name(word.text) in asked for key in self.keys for word in words(key) or () if not word.is_literal
         )
 
     def _length(self, chosen: Sequence[int]) -> int:
-        """About how long the condition for these places is, before anything of that length is made."""
+        """About how long the condition for these places will be, so that no text of that length has to be built first."""
         of_keys, count = sum(map(len, self.keys)), len(chosen)
         if self.method is Method.HASH:
             return 5 * of_keys + 6 * count if count < len(self.partitions) else len(_EVERY_ROW)
@@ -121,7 +121,7 @@ class Partitioning:
         return [place for place in range(len(self.partitions)) if place not in left]
 
     def _in_ranges(self, chosen: Sequence[int]) -> str:
-        """Partitions that follow each other are one range."""
+        """Adjacent partitions become one range."""
         return _either([self._in_range(first, last) for first, last in _runs(chosen)])
 
     def _in_range(self, first: int, last: int) -> str:
@@ -147,7 +147,7 @@ class Partitioning:
         return _either(parts)
 
     def _of_remainders(self, chosen: Sequence[int]) -> str:
-        """TiDB takes the value as a signed number, and the amount of its remainder; NULL counts as 0 (MySQL has it elsewhere)."""
+        """TiDB uses the absolute remainder of the value as a signed number. NULL counts as 0 (MySQL can place it elsewhere)."""
         if len(chosen) == len(self.partitions):
             return _EVERY_ROW
         (key,) = self.keys
@@ -158,18 +158,18 @@ class Partitioning:
 
 
 def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
-    """The first and the last of each run of places that follow each other; the places are in order."""
+    """The first and the last place of each run of adjacent places. ``places`` is sorted."""
     breaks = [at for at, (before, place) in enumerate(pairwise(places), 1) if place > before + 1]
     return [(places[first], places[last - 1]) for first, last in pairwise([0, *breaks, len(places)])]
 
 
 def _below(keys: Sequence[str], bound: Sequence[str]) -> str:
-    """Whether the keys are less than the bound, compared one after another. NULL is less than anything."""
+    """A condition: the keys, compared in order, are less than the bound. NULL is less than every value."""
     (key, *keys_left), (value, *bound_left) = keys, bound
     if value == MAXVALUE:
         return f"({_EVERY_ROW})"
     test = f"({key}) IS NULL OR ({key}) < ({value})"
-    # NULL is below every bound, so what follows counts only for values.
+    # NULL is below every bound, so the remaining keys matter only if this key has a value.
     return f"({test} OR ({key}) = ({value}) AND {_below(keys_left, bound_left)})" if keys_left else f"({test})"
 
 
@@ -182,7 +182,7 @@ def _equal(keys: Sequence[str], values: Sequence[str]) -> str:
 
 
 def _either(conditions: Sequence[str]) -> str:
-    """OR, with halves in parentheses: a chain of thousands would be too deep for those who read it."""
+    """Joins conditions by OR, as halves in parentheses: a chain of thousands would nest too deeply in parsers."""
     if len(conditions) == 1:
         return conditions[0]
     middle = len(conditions) // 2
@@ -195,7 +195,10 @@ def _either(conditions: Sequence[str]) -> str:
 def partitioning_after(
     before: Partitioning | None, statement: str, database: str, pattern: Partitioning | None = None
 ) -> Partitioning | None:
-    """The partitioning of a statement's table after it; never raises. ``pattern`` is that of the table in CREATE TABLE … LIKE."""
+    """The partitioning of a statement's table after the statement; never raises.
+
+    ``before`` is the table's partitioning before the statement, ``pattern`` that of the table after LIKE in CREATE TABLE … LIKE.
+    """
     read = read_statement(statement, database)
     if read.kind is StatementKind.CREATE_TABLE:
         return pattern if read.like is not None else _defined(read.options)
@@ -214,14 +217,14 @@ def partitioning_after(
 
 
 def row_events(statement: str, database: str, table_id: TableId, before: Partitioning | None) -> tuple[SchemaChangeEvent, ...]:
-    """What a statement does to rows without telling it by row events; empty when it does no such thing; never raises.
+    """The changes that a statement makes to rows without row events; empty if it makes none; never raises.
 
-    An OtherEvent stands for rows of which nobody knows which they are. ``before`` is the table's partitioning before it.
+    An OtherEvent stands for rows that cannot be determined. ``before`` is the table's partitioning before the statement.
     """
     read = read_statement(statement, database)
     if read.brings_back:
         return (OtherEvent(table_id),)
-    # Of a table's rows an expression with a column's old name says nothing when the columns have their new ones.
+    # A condition with a column's old name does not fit the table's rows after the column is renamed.
     follows = partitioning_after(before, statement, database) is not None
     clauses = _clauses(read)
     follows = follows and sum(map(_is_about_partitions, clauses)) <= _MOST_CLAUSES
@@ -260,9 +263,10 @@ def _condition(before: Partitioning | None, names: tuple[str, ...]) -> str | Non
 
 
 def _clauses(read: Statement) -> list[tuple[Word, ...]]:
-    """The clauses of ALTER TABLE, with what commas and missing commas have parted and joined put right.
+    """The clauses of ALTER TABLE. Corrects the statement's ``actions``, which were split at every comma.
 
-    A list of partitions has commas itself, and PARTITION BY and REMOVE PARTITIONING come after the other clauses without one.
+    A list of partition names contains commas, so its parts are joined again. PARTITION BY and REMOVE PARTITIONING follow another
+    clause without a comma, so they are split off.
     """
     found: list[list[Word]] = []
     for action in read.actions if read.kind is StatementKind.ALTER_TABLE else ():
@@ -283,7 +287,7 @@ def _parted(action: tuple[Word, ...]) -> tuple[tuple[Word, ...], ...]:
 
 
 def _outside(found: tuple[Word, ...], keywords: tuple[str, str]) -> int | None:
-    """Where two keywords come one after another in no parenthesis."""
+    """The place of two keywords that follow each other outside of parentheses."""
     depth = 0
     for at, (word, following) in enumerate(pairwise(found)):
         depth += word.says("(") - word.says(")")
@@ -293,7 +297,7 @@ def _outside(found: tuple[Word, ...], keywords: tuple[str, str]) -> int | None:
 
 
 def _keywords(clause: tuple[Word, ...]) -> tuple[str, str]:
-    """The first two words, in upper case, as far as they can be keywords."""
+    """The first two words, in upper case; empty for a missing word and for a name in backquotes."""
     first, second = (clause[i].text.upper() if i < len(clause) and not clause[i].is_name else "" for i in (0, 1))
     return first, second
 
@@ -370,7 +374,7 @@ def _reorganized(before: Partitioning, cursor: Cursor) -> Partitioning | None:
 
 
 def _names(cursor: Cursor) -> tuple[str, ...]:
-    """``a, b``; the word ALL alone is left to be read."""
+    """Reads ``a, b``. Leaves the word ALL unread and then returns no names."""
     if cursor.peek().says("ALL"):
         return ()
     names = [cursor.next().text]
@@ -388,7 +392,7 @@ def _number(cursor: Cursor) -> int | None:
 
 
 def _defined(found: tuple[Word, ...]) -> Partitioning | None:
-    """The partitioning that PARTITION BY in these words defines."""
+    """The partitioning that PARTITION BY in these words defines; ``None`` if it is not known."""
     at = _outside(found, ("PARTITION", "BY"))
     if at is None or any(word.says("SUBPARTITION") for word in found):
         return None
@@ -414,7 +418,7 @@ def _numbered(first: int, count: int) -> tuple[Partition, ...]:
 
 
 def _definitions(group: tuple[Word, ...], method: Method, width: int) -> tuple[Partition, ...] | None:
-    """The partitions that ``PARTITION name VALUES …, …`` defines; ``None`` when one of them is not understood."""
+    """The partitions that ``PARTITION name VALUES …, …`` defines; ``None`` if one of them is not understood."""
     found = [_definition(Cursor(part), method, width) for part in split_at_commas(group)]
     known = tuple(partition for partition in found if partition is not None)
     return known if len(known) == len(found) else None
@@ -450,7 +454,7 @@ def _is_default(part: tuple[Word, ...]) -> bool:
 
 
 def _tuple(found: tuple[Word, ...]) -> tuple[str, ...]:
-    """The values between commas; the keywords among them in upper case."""
+    """The values between commas, with MAXVALUE and NULL in upper case."""
     texts = []
     for part in split_at_commas(found):
         keyword = next((keyword for keyword in (MAXVALUE, NULL) if len(part) == 1 and part[0].says(keyword)), "")

@@ -1,11 +1,12 @@
-"""How long a server may search a text by a regular expression, told by reading the pattern.
+"""Estimates from a regular expression alone how long a server may search a text with it.
 
-MariaDB searches by backtracking (PCRE): ``(a|a)*$`` doubles its tries with each character of a text, for minutes with 6 KB of them
-(10.11, tried), and its limit of 10 million steps begins anew at each character. MySQL (ICU) gives up after a while, and TiDB (RE2)
-needs time in proportion.
+MariaDB searches by backtracking (PCRE). With ``(a|a)*$`` the number of tries doubles with each character of the text; 6 KB take
+minutes (tried with 10.11). MariaDB's limit of 10 million steps starts anew at each character. MySQL (ICU) gives up after a while.
+TiDB (RE2) takes time in proportion to the text.
 
-Of a pattern two figures are added up, for a text of :data:`LENGTH` characters: ``steps``, and in how many ``ways`` it may go on
-behind what was read of it. A repeated character goes on in one way where what follows cannot be that character, else behind each.
+For a text of :data:`LENGTH` characters, two figures are computed for each part of a pattern: ``steps``, and ``ways``, the number of
+ways in which matching can continue after the part. After a repeated character there is one way if what follows cannot start with
+that character. Otherwise matching can continue after each repetition.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_STEPS = 10_000_000
-"""Square time is within it, which searches for plain texts take too; the third power is not."""
+"""Allows quadratic time, which searches for plain texts can take too, but not cubic time."""
 LENGTH = 1_000
-"""Characters of the text that steps are told for."""
+"""The length of the text, in characters, for which steps are estimated."""
 _MOST_DEPTH = 20
 _MOST_TOKENS = 2_000
 _MOST_ITEMS = 20_000
@@ -31,16 +32,16 @@ _TOKEN = re.compile(
 _ASCII = "".join(map(chr, range(128)))
 _EVERYTHING = frozenset(_ASCII) | {""}
 _FOLDED_TO = frozenset("ks")
-"""Letters in ASCII that servers hold for equal to ones beyond it (``K``, the sign of Kelvin, and the long ``s``)."""
+"""ASCII letters that servers treat as equal to a letter outside of ASCII: to the Kelvin sign (``K``) and to the long ``s``."""
 
 
 class PatternNotReadError(Exception):
-    """The pattern has something of which it is not told here what it takes; the message is a clause."""
+    """The pattern has something whose cost is not estimated here. The message is a clause."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """``kind`` is a group of :data:`_TOKEN`."""
+    """A token of a pattern. ``kind`` is the name of a group of :data:`_TOKEN`."""
 
     kind: str
     text: str
@@ -48,30 +49,33 @@ class Token:
 
 @dataclass(frozen=True)
 class _Part:
-    """A piece of a pattern. ``first`` are the characters that it may begin with, in lower case and ASCII;
-    the empty text stands for all others. ``is_empty``: it may match nothing."""
+    """A part of a pattern."""
 
     steps: int = 0
+    """The most steps that matching it takes from one place in the text."""
     ways: int = 1
+    """In how many ways matching can continue after it."""
     first: frozenset[str] = frozenset()
+    """The ASCII characters, in lower case, that it may begin with. The empty text stands for all other characters."""
     is_empty: bool = True
+    """Whether it may match nothing."""
 
     def before(self, rest: _Part) -> _Part:
-        """It, and then the rest."""
+        """This part followed by ``rest``."""
         first = self.first | rest.first if self.is_empty else self.first
         steps, ways = self.steps + self.ways * rest.steps, self.ways * rest.ways
         return _Part(_bounded(steps), _bounded(ways), first, self.is_empty and rest.is_empty)
 
     def beside(self, other: _Part) -> _Part:
-        """It, or the other one."""
+        """This part or ``other``."""
         steps, ways = self.steps + other.steps, self.ways + other.ways
         return _Part(_bounded(steps), _bounded(ways), self.first | other.first, self.is_empty or other.is_empty)
 
 
 def excess_of_pattern(pattern: str) -> str:
-    """Why a search by the pattern may take more than :data:`MOST_STEPS`, a clause; empty where it does not.
+    """Why a search with the pattern may take more than :data:`MOST_STEPS`, as a clause; empty if it does not.
 
-    What is not read here (groups that are repeated without a bound, references, looks around, options) counts as too much.
+    Constructs that are not read here (groups repeated without a bound, back-references, lookarounds, options) count as too much.
     """
     try:
         is_too_much = steps_of_pattern(pattern) > MOST_STEPS
@@ -81,9 +85,9 @@ def excess_of_pattern(pattern: str) -> str:
 
 
 def steps_of_pattern(pattern: str) -> int:
-    """The most steps that a search in a text of :data:`LENGTH` characters takes, but for a factor of about the pattern's length.
+    """The most steps that a search in a text of :data:`LENGTH` characters takes, up to a factor of about the pattern's length.
 
-    Larger figures than :data:`MOST_STEPS` say no more than that they are. Raises PatternNotReadError.
+    A figure above :data:`MOST_STEPS` means only that the search may take more than that. Raises PatternNotReadError.
     """
     tokens = tokens_of(pattern)
     reading = _Reading(tokens)
@@ -98,7 +102,7 @@ def _bounded(number: int) -> int:
 
 
 def tokens_of(pattern: str) -> list[Token]:
-    """Its signs, and what stands for a character. Raises PatternNotReadError."""
+    """The tokens of a pattern: its operators, and each piece that stands for a character. Raises PatternNotReadError."""
     found, at = list[Token](), 0
     while at < len(pattern):
         token = _TOKEN.match(pattern, at)
@@ -114,7 +118,7 @@ def tokens_of(pattern: str) -> list[Token]:
 
 
 class _Reading:
-    """Reads from the end to the beginning, since what a part takes depends on what follows it.
+    """Reads a pattern from its end to its beginning, since the cost of a part depends on what follows it.
 
     Methods raise PatternNotReadError.
     """
@@ -129,7 +133,7 @@ class _Reading:
         return self._left == 0
 
     def alternatives(self, rest: _Part, depth: int) -> _Part:
-        """All back to the parenthesis that opens it. ``rest`` follows."""
+        """Reads back to the opening parenthesis, or to the beginning of the pattern. ``rest`` is what follows."""
         if depth > _MOST_DEPTH:
             raise PatternNotReadError(f"has groups that are nested more than {_MOST_DEPTH} deep")
         found, branch = list[_Part](), _Part()
@@ -145,7 +149,7 @@ class _Reading:
         return branch
 
     def _item(self, rest: _Part, depth: int) -> _Part:
-        """The last one that is left, with how often it is repeated."""
+        """Reads the last item that is left, with its repetition."""
         self._most_items -= 1
         if self._most_items < 0:
             raise PatternNotReadError("repeats groups of many parts")
@@ -164,7 +168,7 @@ class _Reading:
         return self._group(rest, depth, least, most)
 
     def _group(self, rest: _Part, depth: int, least: int, most: int) -> _Part:
-        """As many groups, from the last one on, of which those beyond ``least`` may be left out with all that follow."""
+        """Reads ``most`` copies of a group, the last one first. Copies beyond ``least`` may be left out, with all after them."""
         found, end = _Part(), self._left
         for number in range(most):
             self._left = end
@@ -181,7 +185,7 @@ class _Reading:
 
 
 def _is_anchored(tokens: list[Token]) -> bool:
-    """Whether the search can begin at the text's beginning alone."""
+    """Whether a match can start only at the beginning of the text."""
     depth = 0
     for token in tokens:
         depth += (token.kind == "open") - (token.kind == "close")
@@ -191,7 +195,7 @@ def _is_anchored(tokens: list[Token]) -> bool:
 
 
 def _times(token: Token) -> tuple[int, int]:
-    """How often at least and at most."""
+    """The least and the most repetitions. The most is :data:`LENGTH` if the token has no upper bound."""
     if token.text[0] != "{":
         return {"*": (0, LENGTH), "+": (1, LENGTH), "?": (0, 1)}[token.text[0]]
     least, is_range, most = token.text[1:].rstrip("?+").removesuffix("}").partition(",")
@@ -204,7 +208,7 @@ def _repeated(characters: frozenset[str], least: int, most: int, follows: frozen
 
 
 def _characters(token: Token) -> frozenset[str]:
-    """Which it may be, without regard to case."""
+    """The characters that a token may match, as in ``_Part.first``, without regard to case."""
     if token.kind == "any":
         return _EVERYTHING
     if token.kind == "plain":
@@ -214,7 +218,7 @@ def _characters(token: Token) -> frozenset[str]:
     inner = token.text[1:-1]
     if not inner.startswith("^"):
         return _listed(inner)
-    # A letter stays in: where case counts, the other one of it is not ruled out.
+    # Letters are not excluded: in a search that is sensitive to case, ``[^a]`` matches ``A``, which is folded to ``a`` here.
     without = _listed(inner[1:])
     return _EVERYTHING if "" in without else frozenset(c for c in _EVERYTHING if c not in without or c.isalpha())
 
@@ -237,7 +241,7 @@ def _listed(inner: str) -> frozenset[str]:
 
 def _between(begin: str, end: str) -> frozenset[str]:
     if end == "[" or any(len(edge) == 2 and edge[1].isalpha() for edge in (begin, end)):
-        return _EVERYTHING  # of which servers think differently
+        return _EVERYTHING  # servers differ in what such a range means
     first, last = ord(begin[-1]), ord(end[-1])
     found = _folded("".join(character for character in _ASCII if first <= ord(character) <= last))
     return found | _beyond() if last > 127 else found
@@ -248,7 +252,7 @@ def _escaped(letter: str) -> frozenset[str]:
         return frozenset({"n": "\n", "r": "\r", "t": "\t"}[letter])
     if letter.lower() not in _CLASSES:
         return _folded(letter)
-    inside = _beyond() | {c.lower() for c in _ASCII if re.match(_CLASSES[letter.lower()], c)}  # digits and spaces beyond ASCII, too
+    inside = _beyond() | {c.lower() for c in _ASCII if re.match(_CLASSES[letter.lower()], c)}  # also digits, spaces beyond ASCII
     return inside if letter.islower() else _EVERYTHING
 
 

@@ -1,8 +1,8 @@
 """Puts the renames of one statement, which TiCDC writes as one schema file per table, back into an order that can run.
 
-All files of one statement have the same version, so nothing but the names tells the order. In a swap (``a TO x, b TO a,
-x TO b``) the file of the first step has the same path as that of the last one and is overwritten: the missing step is
-inferred from what remains and from the tables that existed before.
+All files of one statement have the same version, so only the names show the order. In a swap (``a TO x, b TO a, x TO b``) the file
+of the first step has the same path as that of the last one and is overwritten. The missing step is inferred from the remaining
+steps and from the tables that existed before.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from headrace.model.table import Column, TableId, TableSchema
 
 Rename = tuple[TableId, TableId]
-"""From the old name to the new one."""
+"""The old and the new name of a table."""
 
 
 @dataclass(frozen=True)
 class RenamePlan:
-    """``steps`` in an order that can run; ``inferred`` are those of them that no file told.
-
-    ``unclear`` are the tables whose missing step could not be inferred, or whose renames wait for each other in a circle.
-    """
+    """The renames of one version as they are to run."""
 
     steps: tuple[Rename, ...]
+    """The renames in an order that can run; empty if there are unclear tables."""
     inferred: frozenset[Rename] = frozenset()
+    """The steps that no file contains."""
     unclear: frozenset[TableId] = frozenset()
+    """The tables whose missing step could not be inferred, or whose renames block each other in a cycle."""
 
 
 def rename_statement(*steps: Rename) -> str:
-    """RENAME TABLE with these steps, its names quoted."""
+    """RENAME TABLE with these steps and quoted names."""
     return "RENAME TABLE " + ", ".join(f"{_quoted(old)} TO {_quoted(new)}" for old, new in steps)
 
 
@@ -38,9 +38,10 @@ def _quoted(table_id: TableId) -> str:
 
 
 def can_run(renames: Sequence[Rename], known: Collection[TableId]) -> bool:
-    """Whether the renames can run one after another as they are told: no step is missing.
+    """Whether the renames can run one after another in the given order, so that no step is missing.
 
-    Of the ``known`` tables some may have gone: a name of theirs that a step needs counts as free where all steps are there.
+    Some of the ``known`` tables may no longer exist. A known name that a step needs to be free therefore counts as free, unless a
+    step also renames a table that is neither known nor made by an earlier step.
     """
     made, left = set[TableId](), set[TableId]()
     is_missing = is_taken = False
@@ -59,9 +60,9 @@ def can_run(renames: Sequence[Rename], known: Collection[TableId]) -> bool:
 def plan_renames(
     renames: Sequence[Rename], existing: Mapping[TableId, TableSchema], shapes: Mapping[TableId, TableSchema]
 ) -> RenamePlan:
-    """The order of the renames of one version.
+    """Puts the renames of one version into an order that can run.
 
-    ``existing`` are the tables known before; ``shapes`` the shapes that the files give for the new names.
+    ``existing`` are the tables known before. ``shapes`` are the shapes that the files give for the new names.
     """
     inferred, unclear = _missing_steps(renames, existing, shapes)
     if unclear:
@@ -75,9 +76,10 @@ def plan_renames(
 def _missing_steps(
     renames: Sequence[Rename], existing: Mapping[TableId, TableSchema], shapes: Mapping[TableId, TableSchema]
 ) -> tuple[list[Rename], frozenset[TableId]]:
-    """The overwritten steps: an existing table whose name is taken goes to a name that is used and that nothing makes.
+    """The overwritten steps, and the tables for which they are unclear.
 
-    Two or more such pairs are told apart by their shapes.
+    An overwritten step leads from an existing table whose name another rename takes, to a name that is renamed, but neither exists
+    nor is made by another rename. If there are several such pairs, the shapes of the tables decide which names belong together.
     """
     sources = {old for old, _ in renames}
     targets = {new for _, new in renames}
@@ -108,9 +110,9 @@ def _columns(schema: TableSchema) -> tuple[tuple[str, object], ...]:
 
 
 def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[list[Rename], list[Rename]]:
-    """Again and again the first rename whose source is there and whose target is free; and those that wait in a circle."""
-    # Each file is of another table, so a source that no file told of was there before; but not in a circle, where one of the
-    # names only lives in between.
+    """Repeatedly takes the first rename whose source exists and whose target is free. Returns these, and those left in a cycle."""
+    # Each file is about a different table, so a source that no file mentions existed before. This does not hold in a cycle, where
+    # one of the names exists only between two steps.
     circles = _in_circles(dict(renames))
     names = set(existing) | {old for old, _ in renames if old not in circles}
     waiting = list(renames)
@@ -118,7 +120,8 @@ def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[
     while waiting:
         ready = next((r for r in waiting if r[0] in names and r[1] not in names), None)
         if ready is None:
-            # A target that none of the others frees was known by mistake (its DROP was filtered out): the target will tell.
+            # A new name that no other rename frees was known by mistake (its DROP was filtered out). If the name is in use after
+            # all, the target database reports it.
             pending = {old for old, _ in waiting}
             ready = next((r for r in waiting if r[1] not in pending), None)
         if ready is None:
@@ -131,7 +134,7 @@ def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[
 
 
 def _in_circles(renames: Mapping[TableId, TableId]) -> set[TableId]:
-    """The names from which the renames lead back to themselves."""
+    """The names that lie on a cycle of renames."""
     found: set[TableId] = set()
     followed: dict[TableId, TableId] = {}
     for start in renames:

@@ -1,4 +1,4 @@
-"""What kind of DDL a text is, and the names in it: one pass over its words, no guesses about structure."""
+"""Reads the kind of a DDL statement and the names in it, in one pass over its words. Makes no guesses about structure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.model.table import TableId
 
 
 class StatementKind(StrEnum):
-    """The kinds that something depends on; all the rest is ``OTHER`` (recognised) or ``UNKNOWN`` (not)."""
+    """The kinds that Headrace treats differently. All others are ``OTHER`` if they are recognised, else ``UNKNOWN``."""
 
     EMPTY = "EMPTY"
     CREATE_DATABASE = "CREATE DATABASE"
@@ -36,40 +36,44 @@ _DATABASE_OPTIONS = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "SET", "PLACE
 
 @dataclass(frozen=True)
 class Mention:
-    """A name in a statement, and where it stands there (``start`` to ``end``, with its database as far as that is named)."""
+    """A name of a table or database in a statement."""
 
     table_id: TableId
     start: int
     end: int
+    """Where the name starts and ends in the statement, in characters. Includes the name's database if that is written."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement's kind and names, all resolved against the current database.
-
-    ``tables`` are what it changes, in order; ``reads`` what it only refers to. ``renames`` are table renames in execution
-    order, ``column_renames`` old to new column names, also in order. ``like`` is the pattern of CREATE TABLE … LIKE.
-    ``definitions`` are the parts inside the parenthesis of CREATE TABLE, ``options`` the words behind it or behind the name of a
-    database, ``actions`` the clauses of ALTER TABLE, each as words; CREATE INDEX has the one action ``INDEX name (columns)`` or
-    ``UNIQUE name (columns)``, DROP INDEX ``DROP INDEX name``.
-    ``brings_back`` marks RECOVER and FLASHBACK, of tables and of all else. ``mentions`` are all names of tables and databases.
-    """
+    """A statement's kind and names, all resolved against the current database."""
 
     kind: StatementKind
     tables: tuple[TableId, ...] = ()
+    """The tables, views or database that it changes, in order. Empty for RENAME TABLE."""
     reads: tuple[TableId, ...] = ()
+    """The tables that it only refers to."""
     renames: tuple[tuple[TableId, TableId], ...] = ()
+    """Table renames, old to new, in the order in which they run."""
     column_renames: tuple[tuple[str, str], ...] = ()
+    """Column renames, old to new, in order."""
     like: TableId | None = None
+    """The table after LIKE in CREATE TABLE … LIKE."""
     definitions: tuple[tuple[Word, ...], ...] = ()
+    """The parts inside the parenthesis of CREATE TABLE, each as words."""
     options: tuple[Word, ...] = ()
+    """The words after that parenthesis, or after the name of a database."""
     actions: tuple[tuple[Word, ...], ...] = ()
+    """The clauses of ALTER TABLE, each as words. CREATE INDEX has one action, ``INDEX name (columns)`` or ``UNIQUE name
+    (columns)``. DROP INDEX has the action ``DROP INDEX name``."""
     brings_back: bool = False
+    """Whether it is RECOVER or FLASHBACK, of tables or of anything else."""
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
+    """Every place where it names a table or database."""
 
     @property
     def named(self) -> Iterator[TableId]:
-        """The tables and databases that it acts on, and the table that it copies: not those that foreign keys and views read."""
+        """The tables and databases that it acts on, and the table after LIKE. Not those that foreign keys and views refer to."""
         yield from self.tables
         yield from (name for pair in self.renames for name in pair)
         if self.like is not None:
@@ -88,7 +92,7 @@ def read_statement(text: str, database: str) -> Statement:
 
 
 class _Reader:
-    """Reads the words of a statement, or of a part of one, whose ``mentions`` are then added to the whole's."""
+    """Reads the words of a statement, or of a part of one. For a part, ``mentions`` is the list of the whole statement."""
 
     def __init__(self, found: tuple[Word, ...], database: str, mentions: list[Mention] | None = None, begin: int = 0) -> None:
         self._cursor = Cursor(found, begin)
@@ -110,8 +114,8 @@ class _Reader:
         for keyword, reader in readers.items():
             if first.says(keyword):
                 statement = reader()
-                # A text that ends where a name should stand was cut: nobody knows what it meant. TiDB runs none with a name that no
-                # table can have.
+                # A text that ends where a name should stand was cut off, so its meaning is unknown. TiDB runs no statement with a
+                # name that no table can have.
                 is_unknown = self._torn or not all(name.is_possible for name in statement.named)
                 return Statement(StatementKind.UNKNOWN) if is_unknown else replace(statement, mentions=tuple(self._mentions))
         return Statement(StatementKind.UNKNOWN)
@@ -145,7 +149,7 @@ class _Reader:
     def _database_statement(self, kind: StatementKind) -> Statement:
         self._skip_existence()
         word = self._cursor.peek()
-        # ALTER DATABASE may leave its name out: the current database is meant.
+        # In ALTER DATABASE the name may be omitted; this means the current database.
         unnamed = not word.text or any(word.says(keyword) for keyword in _DATABASE_OPTIONS)
         named = TableId(self._database if unnamed else word.text)
         if not unnamed:
@@ -174,7 +178,7 @@ class _Reader:
         return Statement(StatementKind.UNKNOWN)
 
     def _step_to(self, keyword: str) -> bool:
-        """Steps behind the keyword that ends the options of CREATE VIEW."""
+        """Steps past this keyword, which ends the options of CREATE VIEW, if it comes before AS. Returns whether it did."""
         ahead = 0
         while self._cursor.at + ahead < self._cursor.length and not self._cursor.peek(ahead).says("AS"):
             if self._cursor.peek(ahead).says(keyword):
@@ -210,7 +214,7 @@ class _Reader:
         return Statement(StatementKind.CREATE_VIEW, (view,), reads=self._named_after(body, "FROM", "JOIN"))
 
     def _named_after(self, body: tuple[Word, ...], *keywords: str) -> tuple[TableId, ...]:
-        """The tables named behind these keywords, with the further ones of ``FROM a AS x, b``; best effort, for ordering."""
+        """The tables named after these keywords, including the further ones in ``FROM a AS x, b``. Best effort, for ordering."""
         found: dict[TableId, None] = {}
         for at, word in enumerate(body):
             if not any(word.says(keyword) for keyword in keywords):
@@ -242,7 +246,7 @@ class _Reader:
         return Statement(StatementKind.UNKNOWN)
 
     def _index(self) -> tuple[Word, TableId, tuple[Word, ...]]:
-        """The index's name, the table behind ON, and the words after it."""
+        """The index's name, the table after ON, and the words after the table."""
         self._skip_existence()
         name = self._cursor.next()
         while not self._cursor.done and not self._cursor.accept("ON"):
