@@ -252,7 +252,8 @@ def _escaped(letter: str) -> frozenset[str]:
         return frozenset({"n": "\n", "r": "\r", "t": "\t"}[letter])
     if letter.lower() not in _CLASSES:
         return _folded(letter)
-    inside = _beyond() | {c.lower() for c in _ASCII if re.match(_CLASSES[letter.lower()], c)}  # also digits, spaces beyond ASCII
+    # _beyond(), because there are digits and spaces outside of ASCII too.
+    inside = _beyond() | {c.lower() for c in _ASCII if re.match(_CLASSES[letter.lower()], c)}
     return inside if letter.islower() else _EVERYTHING
 
 

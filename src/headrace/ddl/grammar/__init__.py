@@ -1,4 +1,5 @@
-"""The statements that Headrace runs by itself: a grammar of TiDB's DDL in which every word has its place, and every name is known.
+"""A grammar of TiDB's DDL, for the statements that Headrace runs by itself. It checks every word and collects every name.
 
-:mod:`~headrace.ddl.grammar.statements` is its face. What it does not know runs nowhere before somebody has looked at it.
+The entry point is :mod:`~headrace.ddl.grammar.statements`. A statement that the grammar does not accept waits for a person's
+decision.
 """

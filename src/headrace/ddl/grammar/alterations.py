@@ -7,7 +7,7 @@ from headrace.ddl.grammar.reader import MOST_PARTS, Reader
 
 
 def clauses(reader: Reader) -> None:
-    """All clauses, up to the end. Raises NotAcceptedError."""
+    """Reads all clauses, with the commas between them. Raises NotAcceptedError."""
     for _ in range(MOST_PARTS):
         if reader.done:
             return
@@ -51,7 +51,7 @@ def _clause(reader: Reader) -> None:
 
 
 def _without_parts(reader: Reader) -> bool:
-    """Clauses that say how the statement is to run, and switches that only TiDB has."""
+    """Reads a clause about how the statement runs, or a switch that only TiDB has. Returns whether one came next."""
     if reader.accept("LOCK") or reader.accept("ALGORITHM"):
         reader.value()
         return True
@@ -149,7 +149,7 @@ def _change(reader: Reader) -> None:
 def _alter(reader: Reader) -> None:
     if reader.accept("INDEX"):
         reader.identifier()
-        # MariaDB's words are in what was adapted for it.
+        # IGNORED is MariaDB's word, and occurs in statements that were adapted for MariaDB.
         if not reader.accept_any("VISIBLE", "INVISIBLE", "IGNORED") and not reader.accept("NOT", "IGNORED"):
             reader.fail()
     elif reader.accept_any("CHECK", "CONSTRAINT"):
@@ -229,7 +229,7 @@ def _order(reader: Reader) -> None:
 
 
 def _partition(reader: Reader) -> None:
-    """``PARTITION BY …``, or the options of one partition."""
+    """Reads ``PARTITION BY …``, or the options of one partition, from the word after PARTITION on."""
     if reader.accept("BY"):
         partitioning.partition_by(reader)
         return

@@ -25,15 +25,15 @@ _NOT_HERE = {
 
 
 def is_constraint(reader: Reader) -> bool:
-    """Whether a key or a check comes, and no column."""
+    """Whether a key or a check comes next, not a column."""
     if reader.peek().is_name or not reader.says_any(*_CONSTRAINTS):
         return False
-    # VECTOR, COLUMNAR and HYBRID are no reserved words, so a column may have such a name.
+    # VECTOR, COLUMNAR and HYBRID are not reserved, so a column may have such a name.
     return not reader.says_any("VECTOR", "COLUMNAR", "HYBRID") or reader.peek(1).says("INDEX") or reader.peek(1).says("KEY")
 
 
 def part(reader: Reader) -> None:
-    """One part of CREATE TABLE's parenthesis: a column, a key or a check."""
+    """Reads one part of CREATE TABLE's parenthesis: a column, a key or a check. Raises NotAcceptedError."""
     if is_constraint(reader):
         constraint(reader)
     else:
@@ -42,7 +42,7 @@ def part(reader: Reader) -> None:
 
 
 def column(reader: Reader) -> None:
-    """A column behind its name: type and attributes."""
+    """Reads what follows the name of a column: its type and attributes. Raises NotAcceptedError."""
     _type(reader)
     for _ in range(_MOST_ATTRIBUTES):
         if not _attribute(reader):
@@ -76,7 +76,7 @@ def _attribute(reader: Reader) -> bool:
 
 
 def _flag(reader: Reader) -> bool:
-    """Attributes of fixed words."""
+    """Reads an attribute of fixed words. Returns whether one came next."""
     if reader.accept("COLUMN_FORMAT") or reader.accept("STORAGE"):
         if not reader.accept_any("DEFAULT", "FIXED", "DYNAMIC", "DISK", "MEMORY"):
             reader.fail()
@@ -87,7 +87,7 @@ def _flag(reader: Reader) -> bool:
 
 
 def _default(reader: Reader) -> bool:
-    """A default, what an update sets, or a comment."""
+    """Reads a default, ON UPDATE, or a comment. Returns whether one came next."""
     if reader.accept("DEFAULT"):
         expressions.default(reader)
     elif reader.accept("ON", "UPDATE"):
@@ -103,7 +103,7 @@ def _default(reader: Reader) -> bool:
 
 
 def _computed(reader: Reader) -> bool:
-    """Attributes with parentheses."""
+    """Reads an attribute that can have parentheses. Returns whether one came next."""
     if reader.accept("AUTO_RANDOM"):
         if reader.peek().says("("):
             reader.in_parentheses(reader.number)
@@ -126,7 +126,7 @@ def _computed(reader: Reader) -> bool:
 
 
 def constraint(reader: Reader) -> None:
-    """A key, a foreign key or a check, with its name or without."""
+    """Reads a key, a foreign key or a check, with or without its name. Raises NotAcceptedError."""
     if reader.accept("CONSTRAINT") and not reader.says_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
         reader.identifier()
     if reader.accept("CHECK"):
@@ -149,7 +149,7 @@ def constraint(reader: Reader) -> None:
 
 
 def index(reader: Reader) -> None:
-    """An index behind its name: method, columns, options."""
+    """Reads what follows the name of an index: method, columns, options. Raises NotAcceptedError."""
     _method(reader)
     reader.in_parentheses(lambda: _index_part(reader))
     while _index_option(reader):
@@ -179,7 +179,7 @@ def _index_part(reader: Reader) -> None:
 
 
 def _index_option(reader: Reader) -> bool:
-    # IGNORED is MariaDB's word, in what was adapted for it.
+    # IGNORED is MariaDB's word, and occurs in statements that were adapted for MariaDB.
     if reader.accept("NOT", "IGNORED") or reader.accept_any(*_INDEX_FLAGS):
         return True
     if reader.accept_any(
@@ -189,7 +189,7 @@ def _index_option(reader: Reader) -> bool:
         return True
     if reader.accept("WITH", "PARSER"):
         if not reader.accept_any("STANDARD", "MULTILINGUAL", "NGRAM"):
-            reader.fail()  # a plugin
+            reader.fail()  # any other parser is a plugin
         return True
     if reader.accept("WHERE"):
         while not reader.done and not reader.peek().says(",") and not reader.peek().says(")"):
@@ -222,7 +222,7 @@ def _references(reader: Reader) -> None:
 
 
 def encryption(reader: Reader) -> bool:
-    """``ENCRYPTION = 'N'``, if it comes, which says nothing."""
+    """Reads ``ENCRYPTION = 'N'``, which has no effect. Returns whether it came next. Raises NotAcceptedError for other values."""
     if not reader.accept("DEFAULT", "ENCRYPTION") and not reader.accept("ENCRYPTION"):
         return False
     reader.accept("=")
@@ -233,7 +233,7 @@ def encryption(reader: Reader) -> bool:
 
 
 def table_options(reader: Reader) -> None:
-    """The options of a table, with commas between them or without, up to what is none."""
+    """Reads the options of a table, with or without commas between them, up to the first other word. Raises NotAcceptedError."""
     for _ in range(_MOST_OPTIONS):
         if not table_option(reader):
             return
@@ -243,7 +243,7 @@ def table_options(reader: Reader) -> None:
 
 
 def table_option(reader: Reader) -> bool:
-    """One option of a table, if it comes."""
+    """Reads one option of a table. Returns whether one came next. Raises NotAcceptedError."""
     word = reader.peek()
     text = "" if word.is_name or word.is_literal else word.text.upper()
     if text in _NOT_HERE and (text != "DATA" or reader.peek(1).says("DIRECTORY")):
@@ -272,13 +272,13 @@ def table_option(reader: Reader) -> bool:
         return False
     reader.next()
     if text == "ENGINE" and not reader.peek().says("="):
-        reader.fail()  # TiDB writes the sign, by which the option is found when it is left out
+        reader.fail()  # TiDB writes the sign; adaptation for a target finds the option by it
     reader.value()
     return True
 
 
 def database_option(reader: Reader) -> bool:
-    """One option of a database, if it comes."""
+    """Reads one option of a database. Returns whether one came next. Raises NotAcceptedError."""
     if reader.character_set() or encryption(reader):
         return True
     if reader.accept("PLACEMENT", "POLICY"):
@@ -289,7 +289,7 @@ def database_option(reader: Reader) -> bool:
 
 
 def database_options(reader: Reader) -> None:
-    """The options of a database, up to what is none."""
+    """Reads the options of a database, up to the first other word. Raises NotAcceptedError."""
     for _ in range(_MOST_OPTIONS):
         if not database_option(reader):
             return
@@ -297,7 +297,7 @@ def database_options(reader: Reader) -> None:
 
 
 def tiflash(reader: Reader) -> bool:
-    """``SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b'``, if it comes."""
+    """Reads ``SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b'``. Returns whether it came next. Raises NotAcceptedError."""
     if not (reader.accept("SET", "TIFLASH", "REPLICA") or reader.accept("SET", "HYPO", "TIFLASH", "REPLICA")):
         return False
     reader.number()
@@ -309,6 +309,6 @@ def tiflash(reader: Reader) -> bool:
 
 
 def partitioned(reader: Reader) -> None:
-    """``PARTITION BY …``, or nothing."""
+    """Reads ``PARTITION BY …``, if it comes next. Raises NotAcceptedError."""
     if reader.accept("PARTITION", "BY"):
         partitioning.partition_by(reader)

@@ -1,7 +1,7 @@
-"""Expressions of defaults, generated columns, checks, indexes and partitions: they compute, and do nothing else.
+"""Checks that expressions of defaults, generated columns, checks, indexes and partitions only compute.
 
-An expression is not parsed. Its words are looked at one by one: there is no query in it, each function is one that only computes,
-and each name is that of a column.
+An expression is not parsed. Its words are checked one by one: it has no query, each function is one that only computes, and each
+name is that of a column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_DEPTH = 100
 
 
 def in_parentheses(reader: Reader) -> None:
-    """An expression, or several between commas, in a parenthesis. Raises NotAcceptedError."""
+    """Reads and checks a parenthesis with one expression, or with several between commas. Raises NotAcceptedError."""
     if not reader.peek().says("("):
         reader.fail()
     depth = 0
@@ -38,7 +38,10 @@ def in_parentheses(reader: Reader) -> None:
 
 
 def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
-    """One word of an expression, which was just read. ``keywords`` are the reserved words that it may be."""
+    """Checks the word of an expression that was just read. Raises NotAcceptedError.
+
+    ``keywords`` are the reserved words that it may be.
+    """
     is_called = reader.peek().says("(")
     if word.is_literal:
         return
@@ -68,7 +71,7 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
 
 
 def default(reader: Reader) -> None:
-    """What stands behind DEFAULT. Raises NotAcceptedError."""
+    """Reads and checks what follows DEFAULT. Raises NotAcceptedError."""
     if reader.accept_any("NULL", "TRUE", "FALSE"):
         return
     if _sequence(reader):
@@ -94,7 +97,7 @@ def default(reader: Reader) -> None:
 
 
 def call(reader: Reader) -> None:
-    """A function with its arguments, or a function of the time without. Raises NotAcceptedError."""
+    """Reads and checks a function with its arguments, or a function of the time without any. Raises NotAcceptedError."""
     word = reader.next()
     text = word.text.upper()
     if word.is_name or word.is_literal or text not in FUNCTIONS:
@@ -106,7 +109,10 @@ def call(reader: Reader) -> None:
 
 
 def _sequence(reader: Reader) -> bool:
-    """The next value of a sequence, which only TiDB has: other targets go without such a default."""
+    """Reads the next value of a sequence. Returns whether it came next.
+
+    Sequences are not replicated, so adaptation for a target removes such a default.
+    """
     if reader.peek().says("NEXT") and reader.peek(1).says("VALUE") and reader.peek(2).says("FOR"):
         for _ in range(3):
             reader.next()

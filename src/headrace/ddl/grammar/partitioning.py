@@ -9,7 +9,7 @@ _OPTIONS = ("COMMENT", "MAX_ROWS", "MIN_ROWS", "NODEGROUP")
 
 
 def partition_by(reader: Reader) -> None:
-    """What stands behind ``PARTITION BY``. Raises NotAcceptedError."""
+    """Reads what follows ``PARTITION BY``. Raises NotAcceptedError."""
     _method(reader)
     if reader.accept("INTERVAL"):
         _interval(reader)
@@ -26,7 +26,7 @@ def partition_by(reader: Reader) -> None:
 
 
 def definition(reader: Reader) -> None:
-    """``PARTITION p VALUES LESS THAN (1) COMMENT = 'x'``. Raises NotAcceptedError."""
+    """Reads ``PARTITION p VALUES LESS THAN (1) COMMENT = 'x'``. Raises NotAcceptedError."""
     reader.expect("PARTITION")
     reader.identifier()
     if not reader.accept("DEFAULT"):
@@ -37,7 +37,7 @@ def definition(reader: Reader) -> None:
 
 
 def values(reader: Reader) -> None:
-    """``VALUES LESS THAN (…)``, ``VALUES IN (…)``, or nothing."""
+    """Reads ``VALUES LESS THAN (…)`` or ``VALUES IN (…)``, if one comes next. Raises NotAcceptedError."""
     if reader.accept("VALUES", "LESS", "THAN"):
         if not reader.accept("MAXVALUE"):
             expressions.in_parentheses(reader)
@@ -46,7 +46,7 @@ def values(reader: Reader) -> None:
 
 
 def less_than(reader: Reader) -> None:
-    """``LESS THAN (…)``."""
+    """Reads ``LESS THAN (…)``. Raises NotAcceptedError."""
     reader.expect("LESS", "THAN")
     expressions.in_parentheses(reader)
 

@@ -1,4 +1,4 @@
-"""What every part of the grammar reads with: words one after another, each by a rule, and the names among them."""
+"""The reader that all rules of the grammar use: it steps over expected words and collects the names among them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from headrace.ddl.lexer import Cursor, Word
 from headrace.model.table import TableId, is_possible_name
 
 MOST_PARTS = 8_192
-"""Columns, indexes, partitions or clauses of one statement: as many as TiDB's largest list has, which is of partitions."""
+"""The most columns, indexes, partitions or clauses in one list. This is TiDB's limit for partitions, which is its largest one."""
 _SHOWN = 40
 _NO_NAMES = RESERVED | OPTION_WORDS
 _BEHIND_NAMES = frozenset({",", "(", ")", "INTO"})
 
 
 class NotAcceptedError(Exception):
-    """A statement, or a part of one, that does not run by itself. The message is a clause: "it has DATA DIRECTORY"."""
+    """A statement, or a part of one, that Headrace does not run by itself. The message is a clause: "it has DATA DIRECTORY"."""
 
 
 class Reader(Cursor):
     """Reads a statement. ``names`` collects every table, view and database that it names, resolved against ``database``.
 
-    All methods raise NotAcceptedError for what is not as they expect it.
+    Methods that read raise NotAcceptedError if the next words are not what they expect.
     """
 
     def __init__(self, found: tuple[Word, ...], database: str) -> None:
@@ -32,7 +32,7 @@ class Reader(Cursor):
         self.names: list[TableId] = []
 
     def fail(self, reason: str = "") -> NoReturn:
-        """Raises NotAcceptedError with a reason, or for the next word."""
+        """Raises NotAcceptedError with this reason. Without a reason, the message names the next word."""
         if reason:
             raise NotAcceptedError(reason)
         word = self.peek()
@@ -48,27 +48,27 @@ class Reader(Cursor):
         return any(self.peek().says(keyword) for keyword in keywords)
 
     def accept_any(self, *keywords: str) -> bool:
-        """Steps over one of these keywords."""
+        """Steps over one of these keywords if it comes next. Returns whether it did."""
         return any(self.accept(keyword) for keyword in keywords)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """Whether a name comes: between backquotes, or a word that is not reserved."""
+        """Whether a name comes next: a word in backquotes, or one that is not reserved."""
         return is_name(self.peek(ahead))
 
     def identifier(self) -> str:
-        """A name of a column, an index, a partition, a character set, …"""
+        """Reads the name of a column, an index, a partition, a character set, …"""
         if not self.is_name():
             self.fail()
         return self.next().text
 
     def column(self) -> None:
-        """The name of a column. That of its table may stand before it."""
+        """Reads the name of a column. The name of its table may stand before it."""
         self.identifier()
         if self.accept("."):
             self.identifier_behind_dot()
 
     def identifiers(self) -> None:
-        """Names between commas. Where a comma begins another clause of ALTER TABLE it is left."""
+        """Reads names between commas. Leaves a comma unread that begins another clause of ALTER TABLE."""
         self.identifier()
         while (
             self.peek().says(",")
@@ -79,7 +79,7 @@ class Reader(Cursor):
             self.identifier()
 
     def table(self) -> TableId:
-        """A table or view, with its database or without."""
+        """Reads the name of a table or view, with or without its database."""
         database, name = "", self.identifier()
         if self.accept("."):
             database, name = name, self.identifier_behind_dot()
@@ -91,38 +91,38 @@ class Reader(Cursor):
         return table_id
 
     def check_possible(self, *names: str) -> None:
-        """Raises NotAcceptedError where no database or table can have such a name."""
+        """Raises NotAcceptedError if no database or table can have one of these names."""
         for name in names:
             if not is_possible_name(name):
                 self.fail(f"no database or table can have the name {_cut(name)!r}")
 
     def identifier_behind_dot(self) -> str:
-        """A name where only names can be: reserved words are names there."""
+        """Reads the name after a dot. Reserved words are names there, but ``OPTION_WORDS`` only in backquotes."""
         word = self.peek()
         if word.is_literal or not word.text or not (word.is_name or _is_plain(word.text)) or _is_option(word):
             self.fail()
         return self.next().text
 
     def tables(self) -> None:
-        """Tables between commas."""
+        """Reads the names of tables between commas."""
         self.table()
         while self.accept(","):
             self.table()
 
     def text(self) -> None:
-        """A string."""
+        """Reads a string."""
         if not self.peek().is_text:
             self.fail()
         self.next()
 
     def number(self) -> None:
-        """An unsigned integer."""
+        """Reads an unsigned integer."""
         if not (self.peek().is_literal and self.peek().text.isdecimal() and not self.peek().is_text):
             self.fail()
         self.next()
 
     def value(self) -> None:
-        """The value of an option: a number, a string, or a word. An equals sign may stand before it."""
+        """Reads the value of an option: a number, a string, or a word. An equals sign may stand before it."""
         self.accept("=")
         if self.peek().is_literal and not self.done:
             self.next()
@@ -130,7 +130,7 @@ class Reader(Cursor):
             self.identifier()
 
     def in_parentheses(self, one: Callable[[], None]) -> None:
-        """A list between parentheses, of at least one part."""
+        """Reads a list in parentheses. ``one`` reads one part; there is at least one."""
         self.expect("(")
         one()
         count = 1
@@ -142,13 +142,13 @@ class Reader(Cursor):
         self.expect(")")
 
     def existence(self) -> None:
-        """``IF [NOT] EXISTS``, or nothing."""
+        """Reads ``IF [NOT] EXISTS``, if it comes next."""
         if self.accept("IF"):
             self.accept("NOT")
             self.expect("EXISTS")
 
     def character_set(self) -> bool:
-        """``[DEFAULT] CHARACTER SET x`` or ``COLLATE x``, if it comes."""
+        """Reads ``[DEFAULT] CHARACTER SET x`` or ``[DEFAULT] COLLATE x``. Returns whether one came next."""
         ahead = 1 if self.peek().says("DEFAULT") else 0
         if self.peek(ahead).says("CHARACTER") and self.peek(ahead + 1).says("SET"):
             self.accept("DEFAULT")
@@ -166,7 +166,7 @@ class Reader(Cursor):
 
 
 def is_name(word: Word) -> bool:
-    """Whether a word may be a name: between backquotes, or one that is not reserved."""
+    """Whether a word may be a name: in backquotes, or neither reserved nor a word of options."""
     if word.is_literal or not word.text:
         return False
     return word.is_name or (_is_plain(word.text) and word.text.upper() not in _NO_NAMES)
@@ -177,10 +177,13 @@ def _is_option(word: Word) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a word that stands without backquotes consists of letters, digits, ``_`` and ``$``."""
+    """Whether a word without backquotes consists of letters, digits, ``_`` and ``$``.
+
+    Only the first character is checked: the lexer never puts these and signs into one word.
+    """
     return text[0] in "_$" or text[0].isalnum() or ord(text[0]) > 0x7F
 
 
 def _cut(text: str) -> str:
-    """A name for a message."""
+    """A name, shortened for a message."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,7 +1,8 @@
-"""Whether a statement is one that Headrace runs by itself, and what it names.
+"""Decides whether Headrace may run a statement by itself, and collects the names in it.
 
-The grammar is that of TiDB's DDL as TiCDC passes it on (TiDB documentation, "SQL Statements"). A statement that is not in it, or
-that does more than its kind says, waits for a person's decision: it is no error of the source, but nobody knows what it does.
+The grammar is that of TiDB's DDL as TiCDC passes it on (TiDB documentation, "SQL Statements"). A statement that is not in the
+grammar, or that does more than its kind says, waits for a person's decision. It is not an error of the source, but its effect is
+unknown.
 """
 
 from __future__ import annotations
@@ -20,23 +21,27 @@ _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the grammar says of a statement.
+    """The result of checking a statement against the grammar.
 
-    ``objection`` is why it does not run by itself, a clause such as "it copies rows by a query", empty when it may. ``names`` are
-    all tables, views and databases (``TableId(db)``) that it names, and ``selects`` those that the query of a view reads, all
-    resolved against the current database; both are empty where there is an objection.
+    Names are resolved against the current database. There are none if there is an objection.
     """
 
     objection: str = ""
+    """Why the statement does not run by itself, as a clause such as "it copies rows by a query"; empty if it may run."""
     names: frozenset[TableId] = frozenset()
+    """All tables, views and databases (``TableId(db)``) that the statement names."""
     selects: frozenset[TableId] = frozenset()
+    """The tables and views that the query of a view reads."""
     occurrences: tuple[TableId, ...] = ()
-    """The tables that the query of a view reads, as often as it names them."""
+    """The same as ``selects``, each as often as the query names it."""
 
 
 @remembered
 def judge(statement: str, database: str) -> Judgement:
-    """Judges a statement; never raises. ``database`` is the current database for names without one. No statement is a good one."""
+    """Checks a statement against the grammar; never raises.
+
+    ``database`` is the current database for names without one. There is no objection to an empty text.
+    """
     found = words(statement)
     if has_too_many_words(statement):
         return Judgement(f"it has more than {MOST_WORDS:,} words")
@@ -56,7 +61,10 @@ def judge(statement: str, database: str) -> Judgement:
 
 
 def judge_expression(text: str) -> str:
-    """The objection to an expression, as ``Judgement.objection``: it may be one of a statement that nobody has judged."""
+    """The objection to an expression, as in ``Judgement.objection``; never raises.
+
+    The expression may come from a statement that was not judged.
+    """
     reader = Reader(words(f"({text})") or (), "")
     try:
         expressions.in_parentheses(reader)
@@ -68,7 +76,7 @@ def judge_expression(text: str) -> str:
 
 
 def _statement(reader: Reader) -> tuple[TableId, ...]:
-    """Reads it; the tables that the query of a view names."""
+    """Reads the statement. Returns the tables that the query of a view reads, as ``Judgement.occurrences``."""
     rules = {"CREATE": _create, "DROP": _drop, "ALTER": _alter, "TRUNCATE": _truncate, "RENAME": _rename}
     rules |= {"RECOVER": _bring_back, "FLASHBACK": _bring_back}
     word = reader.next()
@@ -99,7 +107,7 @@ def _create(reader: Reader) -> tuple[TableId, ...] | None:
 
 
 def _of_table(reader: Reader) -> None:
-    """``[USING BTREE] ON t``."""
+    """Reads ``[USING BTREE] ON t``."""
     if reader.accept("USING"):
         reader.value()
     reader.expect("ON")
@@ -147,7 +155,7 @@ def _named(reader: Reader) -> None:
 
 
 def _account(reader: Reader) -> None:
-    """A user, whom no target gets to see."""
+    """Reads the user after DEFINER. It is not passed on to a target."""
     if reader.accept("CURRENT_USER"):
         reader.accept("(", ")")
         return

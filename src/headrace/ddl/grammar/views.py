@@ -1,7 +1,7 @@
-"""The query of a view: which tables it reads, and that it does nothing but read them.
+"""Checks that the query of a view only reads tables, and finds these tables.
 
-Each word is looked at like one of an expression. The tables are found by sqlglot; that these are all is checked at the words: no
-table stands behind FROM or JOIN, and no name before a dot, that sqlglot does not know.
+Each word is checked like a word of an expression. sqlglot finds the tables. The words then show whether it found all of them: each
+table after FROM or JOIN, and each name before a dot, must be among the names that sqlglot found.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _OPTIONS_OF_CHECK = (("WITH", "CASCADED", "CHECK", "OPTION"), ("WITH", "LOCAL", 
 
 
 def query(reader: Reader) -> tuple[TableId, ...]:
-    """Reads the rest of the statement as a query, with ``WITH CHECK OPTION`` or without; the tables that it reads, as often as it
-    names them.
+    """Reads the rest of the statement as a query, with or without ``WITH CHECK OPTION``.
 
-    Raises NotAcceptedError.
+    Returns the tables that the query reads, each as often as it is named. Raises NotAcceptedError.
     """
     rest = reader.rest()
     if len(rest) > _MOST_WORDS:
@@ -41,7 +40,7 @@ def query(reader: Reader) -> tuple[TableId, ...]:
         depth += word.says("(") - word.says(")")
         if depth < 0 or depth > _MOST_DEPTH:
             reader.fail(f"its parentheses do not match, or are nested more than {_MOST_DEPTH} deep")
-        of_query = reader.length - reader.at >= checked  # the option behind it has words of its own
+        of_query = reader.length - reader.at >= checked  # WITH CHECK OPTION after it has other words
         if of_query and not _names_columns(reader, found, checked):
             look_at(reader, word, OF_QUERIES)
         if word.says("FOR") and not reader.peek().is_literal:
@@ -53,7 +52,7 @@ def query(reader: Reader) -> tuple[TableId, ...]:
 
 
 def _names_columns(reader: Reader, found: tuple[Word, ...], checked: int) -> bool:
-    """Whether the word that was just read is the name of a common table expression, with those of its columns behind it."""
+    """Whether the word that was just read is the name of a common table expression, followed by the names of its columns."""
     at = len(found) + checked - (reader.length - reader.at) - 1
     if not reader.peek().says("(") or at < 1 or not any(found[at - 1].says(k) for k in ("WITH", "RECURSIVE", ",")):
         return False
@@ -71,7 +70,7 @@ def _without_check_option(found: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[str]]:
-    """The tables of a query, and every folded name that may stand before a dot in it or behind FROM."""
+    """The tables of a query, and every folded name that may stand before a dot or after FROM in it. Raises NotAcceptedError."""
     try:
         parsed = parse(text)
     except SqlglotError:
@@ -99,9 +98,10 @@ def _tables(text: str, database: str) -> tuple[tuple[TableId, ...], frozenset[st
 
 
 def _visible_names(tree: exp.Expression) -> dict[int, Container[str]]:
-    """The names of common table expressions that a name may mean, by the ``id`` of each table: of the earlier ones, inside of one.
+    """For each table, by its ``id``: the names of the common table expressions (CTEs) that the table's name may refer to.
 
-    As they are spelled: servers fold letters beyond ASCII in ways of their own.
+    Inside a CTE these are the earlier ones, and with RECURSIVE also the CTE itself. Names are compared as they are spelled, because
+    servers differ in how they fold letters outside of ASCII.
     """
     with_ = tree.root().args.get("with_")
     if with_ is None:
@@ -119,7 +119,7 @@ def _visible_names(tree: exp.Expression) -> dict[int, Container[str]]:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """The names whose places come before one."""
+    """The names whose places are before ``end``."""
 
     places: Mapping[str, int]
     end: int
@@ -141,7 +141,7 @@ def _check_sources(found: tuple[Word, ...], known: frozenset[str]) -> None:
 
 
 def _behind_from(found: tuple[Word, ...]) -> Iterator[Word]:
-    """The first word behind each FROM and JOIN, but for the FROM of functions."""
+    """The first word after each FROM and JOIN, except after the FROM of a function such as TRIM."""
     called: list[str] = []
     for at, word in enumerate(found[:-1]):
         if word.says("("):

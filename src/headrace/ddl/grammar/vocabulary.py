@@ -1,8 +1,8 @@
-"""The words of the grammar: reserved ones, those of expressions and queries, and the functions that only compute.
+"""The words of the grammar: reserved words, the words of expressions and queries, and the functions that only compute.
 
-MySQL 8.0 Reference Manual, "Keywords and Reserved Words"; TiDB documentation, "Keywords", "Expressions", "Functions and
-Operators". A function is on the list when its result follows from its arguments, or from the time; none reads another table, a
-file, the session or the server, waits, or leaves something behind.
+Sources: MySQL 8.0 Reference Manual, "Keywords and Reserved Words"; TiDB documentation, "Keywords", "Expressions", "Functions and
+Operators". A function is listed if its result follows from its arguments, from the time, or from chance (``RAND``, ``UUID``). Apart
+from ``USER``, no listed function reads another table, a file, the session or the server. None waits or has side effects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESERVED = _words(
     WHILE WINDOW WITH WRITE XOR YEAR_MONTH ZEROFILL
     """
 )
-"""Words that are no names without backquotes."""
+"""Words that are names only in backquotes."""
 
 OPTION_WORDS = _words(
     """
@@ -44,8 +44,9 @@ OPTION_WORDS = _words(
     STATS_SAMPLE_RATE STATS_TOPN STORAGE TIFLASH TTL TTL_ENABLE TTL_JOB_INTERVAL VALIDATION VECTOR VISIBLE
     """
 )
-"""Words of options, of which targets get some left out or in other words (``headrace.sinks.mysql.adaptation``). TiDB takes them for
-names too, which TiCDC writes between backquotes: without these nobody can tell the one from the other by the words around them."""
+"""Words of options. Some of these options are removed or reworded for targets (``headrace.sinks.mysql.adaptation``). TiDB also
+accepts the words as names, and TiCDC writes such names in backquotes. Without backquotes, the words around them do not show whether
+an option or a name is meant."""
 
 TIMES = _words(
     """
@@ -62,7 +63,7 @@ OF_EXPRESSIONS = TIMES | _words(
     HOUR_MICROSECOND MINUTE_SECOND MINUTE_MICROSECOND SECOND_MICROSECOND ESCAPED LEFT RIGHT IF REPEAT REPLACE ROW
     """
 )
-"""Reserved words that an expression may have."""
+"""Reserved words that an expression may contain."""
 
 OF_QUERIES = OF_EXPRESSIONS | _words(
     """
@@ -71,7 +72,7 @@ OF_QUERIES = OF_EXPRESSIONS | _words(
     OPTION SQL_BIG_RESULT SQL_SMALL_RESULT HIGH_PRIORITY
     """
 )
-"""Reserved words that the query of a view may have."""
+"""Reserved words that the query of a view may contain."""
 
 BEFORE_PARENTHESIS = _words(
     """
@@ -80,7 +81,7 @@ BEFORE_PARENTHESIS = _words(
     FLOAT INT INTEGER VARCHAR DATETIME TIME ROW VALUES SIGNED UNSIGNED NUMERIC NCHAR DEC REAL
     """
 )
-"""Words that a parenthesis may follow without being called: keywords and types of CAST."""
+"""Words before a parenthesis that are not function calls: keywords, and types of CAST."""
 
 FUNCTIONS = TIMES | _words(
     """
@@ -107,7 +108,7 @@ FUNCTIONS = TIMES | _words(
     ANY_VALUE APPROX_COUNT_DISTINCT APPROX_PERCENTILE CHARSET COLLATION COERCIBILITY
     """
 )
-"""Functions that only compute, and ``USER``, which TiDB lets defaults be made of."""
+"""Functions that only compute, and ``USER``, which TiDB allows in defaults."""
 
 TYPES = _words(
     """
@@ -123,7 +124,7 @@ OF_TYPES = _words(
     UNSIGNED SIGNED ZEROFILL BINARY BYTE ASCII UNICODE PRECISION VARYING VARCHAR CHAR VARBINARY
     """
 )
-"""What may follow a type, before the attributes of the column."""
+"""Words that may follow a type, before the attributes of the column."""
 
 TABLE_OPTIONS = _words(
     """
