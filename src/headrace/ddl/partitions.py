@@ -147,7 +147,11 @@ class Partitioning:
         return _either(parts)
 
     def _of_remainders(self, chosen: Sequence[int]) -> str:
-        """TiDB uses the absolute remainder of the value as a signed number. NULL counts as 0 (MySQL can place it elsewhere)."""
+        """The rows whose remainder, by TiDB's rules, is one of these places.
+
+        TiDB takes the value as a signed number, and uses the absolute value of its remainder. NULL counts as 0; MySQL can place it
+        in another partition.
+        """
         if len(chosen) == len(self.partitions):
             return _EVERY_ROW
         (key,) = self.keys
@@ -287,7 +291,7 @@ def _parted(action: tuple[Word, ...]) -> tuple[tuple[Word, ...], ...]:
 
 
 def _outside(found: tuple[Word, ...], keywords: tuple[str, str]) -> int | None:
-    """The place of two keywords that follow each other outside of parentheses."""
+    """The place of the first of two keywords that follow each other outside of parentheses; ``None`` if they do not occur."""
     depth = 0
     for at, (word, following) in enumerate(pairwise(found)):
         depth += word.says("(") - word.says(")")

@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 _ASCII = "".join(map(chr, range(128)))
 _EVERYTHING = frozenset(_ASCII) | {""}
 _FOLDED_TO = frozenset("ks")
-"""ASCII letters that servers treat as equal to a letter outside of ASCII: to the Kelvin sign (``K``) and to the long ``s``."""
+"""ASCII letters that servers treat as equal to a letter outside of ASCII: ``k`` to the Kelvin sign, ``s`` to the long s."""
 
 
 class PatternNotReadError(Exception):

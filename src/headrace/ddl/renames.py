@@ -111,8 +111,8 @@ def _columns(schema: TableSchema) -> tuple[tuple[str, object], ...]:
 
 def _ordered(renames: Sequence[Rename], existing: Collection[TableId]) -> tuple[list[Rename], list[Rename]]:
     """Repeatedly takes the first rename whose source exists and whose target is free. Returns these, and those left in a cycle."""
-    # Each file is about a different table, so a source that no file mentions existed before. This does not hold in a cycle, where
-    # one of the names exists only between two steps.
+    # Each file is about a different table, so the source of a rename existed before, even if it is not known. This does not hold in
+    # a cycle, where one of the names exists only between two steps.
     circles = _in_circles(dict(renames))
     names = set(existing) | {old for old, _ in renames if old not in circles}
     waiting = list(renames)

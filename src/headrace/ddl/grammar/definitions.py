@@ -272,7 +272,7 @@ def table_option(reader: Reader) -> bool:
         return False
     reader.next()
     if text == "ENGINE" and not reader.peek().says("="):
-        reader.fail()  # TiDB writes the sign; adaptation for a target finds the option by it
+        reader.fail()  # TiDB writes the equals sign; adaptation for a target finds the option by it
     reader.value()
     return True
 

@@ -10,7 +10,7 @@ from headrace.ddl.lexer import Cursor, Word
 from headrace.model.table import TableId, is_possible_name
 
 MOST_PARTS = 8_192
-"""The most columns, indexes, partitions or clauses in one list. This is TiDB's limit for partitions, which is its largest one."""
+"""The most columns, indexes, partitions or clauses in one list. It is TiDB's limit for partitions, its largest limit for a list."""
 _SHOWN = 40
 _NO_NAMES = RESERVED | OPTION_WORDS
 _BEHIND_NAMES = frozenset({",", "(", ")", "INTO"})
@@ -52,7 +52,7 @@ class Reader(Cursor):
         return any(self.accept(keyword) for keyword in keywords)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """Whether a name comes next: a word in backquotes, or one that is not reserved."""
+        """Whether a name comes next: a word in backquotes, or one that is neither reserved nor a word of options."""
         return is_name(self.peek(ahead))
 
     def identifier(self) -> str:

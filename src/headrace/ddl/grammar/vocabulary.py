@@ -81,7 +81,7 @@ BEFORE_PARENTHESIS = _words(
     FLOAT INT INTEGER VARCHAR DATETIME TIME ROW VALUES SIGNED UNSIGNED NUMERIC NCHAR DEC REAL
     """
 )
-"""Words before a parenthesis that are not function calls: keywords, and types of CAST."""
+"""Words that can stand before a parenthesis without calling a function: keywords, and types of CAST."""
 
 FUNCTIONS = TIMES | _words(
     """
