@@ -222,6 +222,19 @@ def load_anew(world: World, table_id: TableId, **options: object) -> None:
         follow(world, **options)
 
 
+def assert_incomplete_until_loaded(world: World, *tables: TableId) -> None:
+    """The tables wait, whatever comes for the first of them. Once they are loaded they have all rows."""
+    for key in range(4, 6):
+        follow(world)
+        assert [world.state.tables[table_id].status for table_id in tables] == [TableStatus.INCOMPLETE] * len(tables)
+        world.insert(tables[0], key)
+    for table_id in tables:
+        load_anew(world, table_id)
+    world.insert(tables[0], 7)
+    follow(world)
+    assert all(is_whole(world, table_id) for table_id in tables)
+
+
 def is_whole(world: World, table_id: TableId) -> bool:
     return world.state.tables[table_id].status is TableStatus.RUNNING and world.rows(table_id) == world.wanted(table_id)
 
@@ -299,17 +312,7 @@ def test_the_copy_that_replaces_a_left_out_table_is_missed_when_the_filter_takes
         if told == "again":
             world.stream.repeat(0, is_told=True)
         follow(world, **without("bcd"))
-    for key in range(4, 6):
-        follow(world)
-        assert world.state.tables[B].status is TableStatus.INCOMPLETE
-        assert world.state.tables[C].status is TableStatus.INCOMPLETE
-        world.insert(B, key)
-    for table_id in (B, C):
-        load_anew(world, table_id)
-    world.insert(B, 7)
-    follow(world)
-    assert is_whole(world, B)
-    assert is_whole(world, C)
+    assert_incomplete_until_loaded(world, B, C)
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -373,17 +376,7 @@ def test_a_name_that_is_given_on_three_times_in_one_poll_is_missed_by_who_has_it
         world.upstream.truncate_table(B)
     for _ in range(2):
         follow(world, **without("ab"))
-    for key in range(4, 6):
-        follow(world)
-        for table_id in (A, B):
-            assert world.state.tables[table_id].status is TableStatus.INCOMPLETE
-        world.insert(A, key)
-    for table_id in (A, B):
-        load_anew(world, table_id)
-    world.insert(A, 7)
-    follow(world)
-    assert is_whole(world, A)
-    assert is_whole(world, B)
+    assert_incomplete_until_loaded(world, A, B)
 
 
 @pytest.mark.parametrize("how", ["created again", "created again and altered", "renamed out and altered", "altered"])

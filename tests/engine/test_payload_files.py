@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -43,13 +44,26 @@ def test_the_folder_of_a_job_is_private_and_gone_when_the_job_ends(tmp_path: Pat
 
 def test_a_folder_that_takes_no_rows_fails_the_job_and_no_table(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    with pytest.raises(JobFailedError, match=f"Rows on their way cannot be written to {folder}: No such file or directory."):
+    with pytest.raises(JobFailedError, match=f"Rows for the write tasks cannot be written to {folder}: No such file or directory."):
         PayloadFile(str(folder)).put(pa.record_batch({"n": [1]}))
-    with pytest.raises(JobFailedError, match="Rows on their way cannot be written"), payload_folder(folder):
+    with pytest.raises(JobFailedError, match="Rows for the write tasks cannot be written"), payload_folder(folder):
         pass
     splits = splits_of(NET, large(), size=20 * MIB)
-    with pytest.raises(JobFailedError, match="Rows on their way"):
+    with pytest.raises(JobFailedError, match="Rows for the write tasks"):
         round_of(LocalEngine(payload_folder=str(folder)), splits).write_in_tasks(TellingWriter())
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut off"])
+def test_payloads_that_are_damaged_fail_the_job(damage: str, tmp_path: Path) -> None:
+    file = PayloadFile(str(tmp_path))
+    place = file.put(pa.record_batch({"n": list(range(100))}))
+    file.close()
+    if damage == "removed":
+        Path(place.file).unlink()
+    else:
+        os.truncate(place.file, place.size - 8)
+    with pytest.raises(JobFailedError, match=f"Rows for the write tasks cannot be read from {place.file}"):
+        Payloads().at(place)
 
 
 def test_a_round_is_the_same_with_its_payloads_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,3 +149,17 @@ def test_a_file_of_another_protocol_hides_no_gap_in_the_numbers(bucket: Bucket) 
     bucket.at(165)
     bucket.rows("t/100/3", "I 168 3 c")
     assert "File numbers 2 are missing" in bucket.at(170).told
+
+
+def test_a_protocol_that_was_detected_wrongly_is_corrected_in_the_uri(bucket: Bucket) -> None:
+    """More files of another changefeed than of this one: what they hold may be applied, but the changefeed's own rows wait."""
+    bucket.options = bucket.options.replace("protocol=csv&", "")
+    for number in (7, 8):
+        bucket.write(f"test/o/101/CDC00000{number}.json", CANAL.replace('"table":"t"', '"table":"o"'))
+    ran = bucket.at(180)
+    assert (ran.code, bucket.state()) == (3, None)
+    assert "name it with protocol= in the source's URI" in ran.stopped["test.t"]
+    bucket.options = OPTIONS
+    bucket.rows("o/101/9", "I 185 5 e")
+    ran = bucket.at(190)
+    assert (list(ran.stopped), bucket.state()) == (["test.o"], [(1, "a"), (2, "b")])

@@ -70,7 +70,7 @@ def status_fields(state: LedgerState, *, of_stream: bool = False) -> dict[str, o
             for t, p in sorted(state.tables.items())
         ],
         "dead_letters": {str(t): count for t, count in sorted(state.dead_letters.items())},
-        "pending_schema_changes": [e.statement for e in state.journal.values() if e.state == "pending"],
+        "pending_schema_changes": [e.statement for e in state.journal.values() if e.state is JournalState.PENDING],
         "running_schema_changes": [
             {"statement": e.statement, "since": e.since, "tables": [str(t) for t in e.tables]}
             for e in state.journal.values()

@@ -55,7 +55,6 @@ from headrace.model.types import CHARACTER_KINDS, INTEGER_KINDS, ColumnType, Typ
 _CHARACTER_SETS = frozenset({"_utf8mb4", "_utf8", "_ascii"})
 _PLAIN_PATH = re.compile(r"\$(\.[A-Za-z_]\w*|\.\"[^\"\\']*\"|\[[1-9]\d*\])*")  # in MySQL [0] also matches a non-array
 _DIGITS_OF_QUOTIENT = 9  # the digits after the point that TiDB keeps when it divides an integer by an integer
-_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second)  # that EXTRACT may name
 _WRITTEN_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DAY_0001_01_01 = 366  # as TO_DAYS counts
 _SECONDS_OF_DAY = 86400

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.engine.payload_files import Payloads, Place
+from headrace.engine.payload_files import PayloadPlace, Payloads
 from headrace.model.outcome import ReadCount, SplitReport
 from headrace.model.table import TableId
 
@@ -79,7 +79,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ExchangeRow]:
         units, tables, firsts, _, files, offsets, sizes = (
             () if name == "payload" else batch.column(name).to_pylist() for name in EXCHANGE_SCHEMA.names
         )
-        places = map(Place, files, offsets, sizes)
+        places = map(PayloadPlace, files, offsets, sizes)
         for unit, table, first, payload, place in zip(units, tables, firsts, batch.column("payload"), places, strict=True):
             yield ExchangeRow(unit, table, first, stored.at(place) if place.file else payload.as_buffer())
 
@@ -91,9 +91,9 @@ class Outbox:
         self._waiting: dict[int, list[tuple[int, int, bytes, str, int, int]]] = defaultdict(list)
         self._bytes: dict[int, int] = defaultdict(int)
 
-    def add(self, unit: int, table: int, first: int, payload: bytes | Place) -> Iterator[pa.RecordBatch]:
+    def add(self, unit: int, table: int, first: int, payload: bytes | PayloadPlace) -> Iterator[pa.RecordBatch]:
         """Adds a row. Yields the unit's rows as a batch once they have 1 MiB of payload outside of files."""
-        if isinstance(payload, Place):
+        if isinstance(payload, PayloadPlace):
             self._waiting[unit].append((table, first, b"", payload.file, payload.offset, payload.size))
         else:
             self._waiting[unit].append((table, first, payload, "", 0, 0))

@@ -25,7 +25,7 @@ LEAST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PayloadPlace:
     """Where a payload lies: the file's path, and the offset and the size in bytes."""
 
     file: str
@@ -40,7 +40,7 @@ class PayloadFile:
         self._path = Path(folder) / uuid.uuid4().hex
         self._out: pa.NativeFile | None = None
 
-    def put(self, batch: pa.RecordBatch) -> Place:
+    def put(self, batch: pa.RecordBatch) -> PayloadPlace:
         """Writes a batch as an Arrow IPC stream. Raises JobFailedError if the file cannot be written."""
         try:
             if self._out is None:
@@ -49,15 +49,17 @@ class PayloadFile:
             start = self._out.tell()
             with pa.ipc.new_stream(self._out, batch.schema) as writer:
                 writer.write_batch(batch)
-            return Place(str(self._path), start, self._out.tell() - start)
+            return PayloadPlace(str(self._path), start, self._out.tell() - start)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise JobFailedError(f"Rows on their way cannot be written to {self._path.parent}: {reason}.") from error
+            raise _unwritten(self._path.parent, error) from error
 
     def close(self) -> None:
-        """Makes all payloads readable. Raises JobFailedError."""
-        if self._out is not None:
-            self._out.close()
+        """Ends the file. Raises JobFailedError if it cannot be written."""
+        try:
+            if self._out is not None:
+                self._out.close()
+        except OSError as error:
+            raise _unwritten(self._path.parent, error) from error
 
 
 class Payloads:
@@ -66,13 +68,19 @@ class Payloads:
     def __init__(self) -> None:
         self._files: dict[str, pa.MemoryMappedFile] = {}
 
-    def at(self, place: Place) -> pa.Buffer:
-        """The payload, without a copy."""
-        mapped = self._files.get(place.file)
-        if mapped is None:
-            mapped = self._files[place.file] = pa.memory_map(place.file)
-        mapped.seek(place.offset)
-        return mapped.read_buffer(place.size)
+    def at(self, place: PayloadPlace) -> pa.Buffer:
+        """The payload, without a copy. Raises JobFailedError if the file does not have it."""
+        try:
+            mapped = self._files.get(place.file)
+            if mapped is None:
+                mapped = self._files[place.file] = pa.memory_map(place.file)
+            mapped.seek(place.offset)
+            found = mapped.read_buffer(place.size)
+        except OSError as error:
+            raise _lost(place, error.strerror or str(error)) from error
+        if found.size != place.size:
+            raise _lost(place, "it is cut off")
+        return found
 
 
 @contextmanager
@@ -87,8 +95,18 @@ def payload_folder(parent: Path | None) -> Iterator[str]:
     try:
         folder = tempfile.mkdtemp(prefix="payloads-", dir=parent)
     except OSError as error:
-        raise JobFailedError(f"Rows on their way cannot be written to {parent}: {error.strerror or error}.") from error
+        raise _unwritten(parent, error) from error
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritten(folder: Path, error: OSError) -> JobFailedError:
+    told = f"Rows for the write tasks cannot be written to {folder}: {error.strerror or error}."
+    return JobFailedError(told, "Make room there, or name another folder with --spark spark.local.dir.")
+
+
+def _lost(place: PayloadPlace, reason: str) -> JobFailedError:
+    told = f"Rows for the write tasks cannot be read from {place.file}: {reason}."
+    return JobFailedError(told, "Nothing but Headrace may change files there while it runs.")

@@ -13,7 +13,6 @@ MOST_PARTS = 8_192
 """The most columns, indexes, partitions or clauses in one list. It is TiDB's limit for partitions, its largest limit for a list."""
 _SHOWN = 40
 _NO_NAMES = RESERVED | OPTION_WORDS
-_BEHIND_NAMES = frozenset({",", "(", ")", "INTO"})
 
 
 class NotAcceptedError(Exception):

@@ -278,7 +278,7 @@ class Poll:
         return (
             *unlisted_problems(listing, self.place, found.catalogue.table_of),
             *vanished_problems(listing, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
-            *stranger_problems(found.selected, listing, found.catalogue, found.protocol),
+            *stranger_problems(found.selected, listing, found.catalogue, found.protocol, is_detected=self.options.protocol is None),
             *found.judged.problems,
         )
 

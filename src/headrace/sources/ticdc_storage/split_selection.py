@@ -128,15 +128,21 @@ def select_files(
     return Selection(tuple(candidates), tuple(unknown), notices, tuple(suspects), tuple(strangers))
 
 
-def stranger_problems(selected: Selection, listing: Listing, catalogue: Catalogue, protocol: Protocol) -> tuple[Problem, ...]:
-    """A problem for each table with files of another protocol, which names the first of them."""
+def stranger_problems(
+    selected: Selection, listing: Listing, catalogue: Catalogue, protocol: Protocol, *, is_detected: bool
+) -> tuple[Problem, ...]:
+    """A problem for each table with files of another protocol, which names the first of them.
+
+    ``is_detected``: the protocol comes from the files' names, and may be wrong.
+    """
     found: dict[TableId, tuple[StoredFile, DataPath]] = {}
     for stored, path in selected.strangers:
         found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
     is_any_ours = any(path.extension == protocol.extension for _, path in listing.data)
+    is_wrong = " If the changefeed's protocol is another one, name it with protocol= in the source's URI." if is_detected else ""
     remedy = (
-        "If it is not a file of this changefeed, move it away or give it up. A changefeed that was made anew with another protocol "
-        "needs a folder and a pipeline of its own."
+        f"If it is not a file of this changefeed, move it away or give it up.{is_wrong} A changefeed that was made anew with "
+        "another protocol needs a folder and a pipeline of its own."
         if is_any_ours
         else f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
     )
