@@ -170,9 +170,9 @@ def test_without_one_of_them_validate_names_it_and_the_run_says_what_is_lacking(
     assert f"{right} command denied to user 'repl'" in told or "Access denied for user 'repl'" in told
     assert "Traceback" not in told
     for _ in DATABASES:  # one lacks the right after another
-        assert re.search(r"If \w+ is to be replicated, run as an administrator of the target: GRANT [^;]*; The next run", told), (
-            told
-        )
+        assert re.search(
+            r"If the database `\w+` is to be replicated, run as an administrator of the target: GRANT [^;]*; The next run", told
+        ), told
         repl.follow(told)
         code, sentence = outcome(changefeed, repl.uri)
         told = sentence + capfd.readouterr().err

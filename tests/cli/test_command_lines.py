@@ -146,6 +146,12 @@ def test_nothing_of_one_call_is_told_in_the_next_one(tmp_path: Path, capsys: pyt
     assert with_options("headrace table list") == "headrace table list"
 
 
+def test_a_name_in_backquotes_that_looks_like_a_command_stays_as_it_is() -> None:
+    remember(Settings(sink="duckdb:///x.duckdb"), None)
+    text = "If the database `headrace status` is to be replicated, run: GRANT ALL ON `a``headrace reset`.*; See headrace status"
+    assert with_options(text) == f"{text} --sink duckdb:///x.duckdb"
+
+
 def test_what_is_no_sentence_stays_as_it_is_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = open_file_ledger(str(tmp_path / "ledger"))
     ledger.acquire("default", "file:///cf", "", 7)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from random import Random
 
+import duckdb
 import pytest
 from building import Bucket, ledger
 
 from headrace.cli.main import main
 from headrace.model.table import TableId
+from headrace.sources.ticdc_storage.position import StoragePosition
+from headrace.transform.filters import TableFilter
 from quick import without_pauses
 from storage_folder import OPTIONS
 
@@ -106,7 +111,7 @@ def test_a_file_of_another_protocol_in_a_version_that_is_over_stops_nothing(buck
 
 
 CANAL = (
-    '{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1,"ts":1,"sql":"",'
+    '{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":0,"ts":0,"sql":"",'
     '"sqlType":{"id":4,"v":12},"mysqlType":{"id":"int","v":"varchar(64)"},"old":null,"data":[{"id":"1","v":"FOREIGN"}],'
     '"_tidb":{"commitTs":170}}\n'
 )
@@ -158,8 +163,141 @@ def test_a_protocol_that_was_detected_wrongly_is_corrected_in_the_uri(bucket: Bu
         bucket.write(f"test/o/101/CDC00000{number}.json", CANAL.replace('"table":"t"', '"table":"o"'))
     ran = bucket.at(180)
     assert (ran.code, bucket.state()) == (3, None)
-    assert "name it with protocol= in the source's URI" in ran.stopped["test.t"]
+    assert "If the changefeed's protocol is csv, name it with protocol=csv in the source's URI" in ran.stopped["test.t"]
     bucket.options = OPTIONS
     bucket.rows("o/101/9", "I 185 5 e")
     ran = bucket.at(190)
     assert (list(ran.stopped), bucket.state()) == (["test.o"], [(1, "a"), (2, "b")])
+
+
+@pytest.mark.parametrize("how", ["reset", "resync"])
+def test_a_file_that_was_given_up_stands_for_no_file_of_its_number(bucket: Bucket, how: str) -> None:
+    """A table that is to be read again, but whose file was removed, is refused."""
+    bucket.rows("t/100/2", "I 145 3 c")
+    bucket.at(150)
+    foreign = "test/t/100/CDC000001.json"
+    bucket.write(foreign, CANAL)
+    assert bucket.at(160).code == 3
+    assert _give_up(bucket, foreign) == 0
+    bucket.at(165)
+    (bucket.root / "test/t/100/CDC000001.csv").unlink()
+    with duckdb.connect(str(bucket.database)) as target:
+        target.execute("DROP TABLE test.t" if how == "reset" else "DELETE FROM test.t")
+    command = ["reset", "--table", "test.t", "--yes"] if how == "reset" else ["table", "resync", "test.t", "--at", "105"]
+    main([*command, "--sink", bucket.sink])
+    bucket.rows("o/101/1", "I 168 1 o")
+    ran = bucket.at(170)
+    assert ran.code == 3
+    assert "number 1" in ran.told + "".join(ran.stopped.values())
+
+
+def test_a_position_that_went_back_misses_a_file_beside_one_of_another_protocol(bucket: Bucket) -> None:
+    bucket.at(150)
+    former = ledger(bucket).position
+    bucket.rows("t/100/2", "I 155 3 c")
+    bucket.at(160)
+    known = ledger(bucket).position
+    bucket.write("test/t/100/CDC000002.json", CANAL)
+    (bucket.root / "test/t/100/CDC000002.csv").unlink()
+    source = bucket.consumer().source
+    assert "2.csv" in "".join(path for path, _ in StoragePosition.parse(source.missing_again(known, former)).unread_files())
+
+
+def test_the_protocol_is_taken_from_what_an_older_ledger_knows_of_applied_files(bucket: Bucket) -> None:
+    bucket.options = bucket.options.replace("protocol=csv&", "")
+    bucket.at(150)
+    with duckdb.connect(str(bucket.database)) as target:
+        target.execute("""UPDATE headrace.pipelines SET source_position = replace(source_position, ',"y":"csv"', '')""")
+    assert '"y"' not in ledger(bucket).position
+    (bucket.root / "test/t/100/CDC000001.csv").unlink()
+    bucket.write("test/t/100/CDC000002.json", CANAL)
+    ran = bucket.at(200)
+    assert "The file is .json, and the protocol is csv" in ran.stopped["test.t"]
+    assert bucket.state() == [(1, "a"), (2, "b")]
+
+
+def test_a_file_that_cannot_be_read_settles_no_protocol_and_takes_no_number(bucket: Bucket) -> None:
+    bucket.options = bucket.options.replace("protocol=csv&", "")
+    for path in bucket.root.glob("test/*/*/*.csv"):
+        path.unlink()
+    stray = "test/t/100/CDC000001.json"
+    bucket.write(stray, "garbage\n")
+    assert bucket.at(105).code == 3
+    (bucket.root / stray).unlink()
+    for number in (1, 2):
+        bucket.rows(f"t/100/{number}", f"I {110 + number} {number} a")
+    assert bucket.at(150).code == 3  # it vanished
+    assert _give_up(bucket, stray) == 0
+    ran = bucket.at(160)
+    assert (ran.code, bucket.state()) == (0, [(1, "a"), (2, "a")])
+    assert "written again" not in ran.told
+
+
+def test_a_file_that_was_read_with_a_wrong_protocol_is_not_waited_for_once_it_is_given_up(bucket: Bucket) -> None:
+    stray = "test/t/100/CDC000009.json"
+    bucket.write(stray, "garbage\n")
+    bucket.options = JSON
+    assert bucket.at(150).code == 3
+    bucket.options = OPTIONS
+    assert bucket.at(160).code == 3
+    assert _give_up(bucket, stray) == 0
+    assert (bucket.at(170).code, bucket.state()) == (0, [(1, "a"), (2, "b")])
+    (bucket.root / stray).unlink()
+    bucket.rows("t/100/2", "I 175 3 c")
+    assert (bucket.at(180).code, bucket.state()) == (0, [(1, "a"), (2, "b"), (3, "c")])
+
+
+def test_an_old_file_of_another_protocol_with_a_number_that_was_applied_stops_its_table(bucket: Bucket) -> None:
+    """Of so many files the position keeps the latest time alone."""
+    for number in range(2, 72):
+        bucket.rows(f"t/100/{number}", f"I {100 + number} {number + 10} x")
+    bucket.at(180)
+    bucket.write("test/t/100/CDC000001.json", CANAL)
+    os.utime(bucket.root / "test/t/100/CDC000001.json", (1e9, 1e9))
+    assert bucket.at(190).code == 3
+
+
+def test_a_position_with_an_unknown_extension_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not the extension of a data file"):
+        StoragePosition.parse('{"v":2,"w":1,"y":"avro"}')
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_history_with_files_of_another_protocol_is_applied_once_or_says_what_lacks(bucket: Bucket, seed: int) -> None:
+    chance = Random(seed)
+    if chance.random() < 0.5:
+        bucket.options = bucket.options.replace("protocol=csv&", "")
+    without_t = "*.*,!test.t"
+    wanted, number, at, lost = [(1, "a"), (2, "b")], 1, 150, False
+    bucket.at(at)
+    told = ""
+    for _ in range(12):
+        at += 10
+        match chance.choice(("rows", "rows", "foreign", "foreign", "expire", "lost", "leave out")):
+            case "foreign":
+                bucket.write(f"test/t/100/CDC{chance.randrange(1, number + 3):06d}.json", CANAL.replace("170", str(at - 5)))
+            case "expire":
+                for path in bucket.root.glob("test/t/100/*.csv"):
+                    path.unlink()
+            case "leave out":
+                bucket.at(at, includes=TableFilter.parse(without_t).includes, filter_text=without_t)
+                at += 10
+            case step:
+                number += 1
+                if step == "lost":
+                    lost = True
+                else:
+                    wanted.append((at, "x"))
+                    bucket.rows(f"t/100/{number}", f"I {at - 5} {at} x")
+        ran = bucket.at(at)
+        told += ran.told
+        for path in sorted(bucket.root.glob("test/t/100/*.json")) if ran.stopped else ():
+            _give_up(bucket, str(path.relative_to(bucket.root)))
+        at += 10
+        ran = bucket.at(at)
+        told += ran.told
+        if ran.stopped:
+            assert lost, ran.stopped
+            assert "missing" in ran.stopped["test.t"]
+            return
+        assert sorted(bucket.state() or []) == sorted(wanted)

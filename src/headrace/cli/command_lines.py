@@ -29,6 +29,7 @@ _COMMAND = re.compile(
     rf"\bheadrace (?>(?P<check>validate)|{_LEDGER_COMMANDS})(?![\w-])"
     r"(?! (?:-[dts]|--definition|--sink|--source)\b)(?P<named>(?= --name\b))?"
 )
+_BACKQUOTED = re.compile(r"(`(?:[^`]|``)*`)")
 _VARIABLE = re.compile(r"\$\{[^{}]*\}")
 _LEDGER_OPTIONS = ("-d", "--sink", "--ledger", "--name")
 _CHECK_OPTIONS = ("-d", "--source", "--changefeed", "--sink", "--name")
@@ -57,7 +58,11 @@ def with_options(text: str) -> str:
     The options are inserted after the table or change, before the command's own options, because in a sentence the end of the
     command's own options cannot be recognised.
     """
-    return _COMMAND.sub(_completed, text) if _SAID else text
+    if not _SAID:
+        return text
+    # What stands in backquotes is a name, whatever it looks like.
+    parts = _BACKQUOTED.split(text)
+    return "".join(part if number % 2 else _COMMAND.sub(_completed, part) for number, part in enumerate(parts))
 
 
 def _completed(command: re.Match[str]) -> str:

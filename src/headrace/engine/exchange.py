@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.engine.payload_files import PayloadPlace, Payloads
+from headrace.engine.payload_files import PayloadPlace, read_payload
 from headrace.model.outcome import ReadCount, SplitReport
 from headrace.model.table import TableId
 
@@ -74,14 +74,13 @@ class ExchangeRow:
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[ExchangeRow]:
     """The rows of record batches of :data:`EXCHANGE_SCHEMA`, in their order."""
-    stored = Payloads()
     for batch in batches:
         units, tables, firsts, _, files, offsets, sizes = (
             () if name == "payload" else batch.column(name).to_pylist() for name in EXCHANGE_SCHEMA.names
         )
         places = map(PayloadPlace, files, offsets, sizes)
         for unit, table, first, payload, place in zip(units, tables, firsts, batch.column("payload"), places, strict=True):
-            yield ExchangeRow(unit, table, first, stored.at(place) if place.file else payload.as_buffer())
+            yield ExchangeRow(unit, table, first, read_payload(place) if place.file else payload.as_buffer())
 
 
 class Outbox:

@@ -7,6 +7,7 @@ map the files into memory.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
@@ -34,11 +37,16 @@ class PayloadPlace:
 
 
 class PayloadFile:
-    """The payloads of one read task. The file is created for the first one, with mode 0600."""
+    """The payloads of one read task. The file is created for the first one, with mode 0600. Without a ``folder`` it takes none."""
 
     def __init__(self, folder: str) -> None:
         self._path = Path(folder) / uuid.uuid4().hex
+        self._least = LEAST_BYTES if folder else math.inf
         self._out: pa.NativeFile | None = None
+
+    def takes(self, batch: pa.RecordBatch) -> bool:
+        """Whether the batch is large enough to go into the file."""
+        return int(batch.nbytes) >= self._least
 
     def put(self, batch: pa.RecordBatch) -> PayloadPlace:
         """Writes a batch as an Arrow IPC stream. Raises JobFailedError if the file cannot be written."""
@@ -53,34 +61,36 @@ class PayloadFile:
         except OSError as error:
             raise _unwritten(self._path.parent, error) from error
 
-    def close(self) -> None:
-        """Ends the file. Raises JobFailedError if it cannot be written."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Ends the file. If the task failed, its next attempt writes another one, so the file is removed.
+
+        Raises JobFailedError if the file cannot be written.
+        """
+        if self._out is None:
+            return
         try:
-            if self._out is not None:
-                self._out.close()
-        except OSError as error:
-            raise _unwritten(self._path.parent, error) from error
+            self._out.close()
+        except OSError as unwritten:
+            raise _unwritten(self._path.parent, unwritten) from unwritten
+        finally:
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
 
 
-class Payloads:
-    """Reads payloads from their places. Each file is mapped once."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, pa.MemoryMappedFile] = {}
-
-    def at(self, place: PayloadPlace) -> pa.Buffer:
-        """The payload, without a copy. Raises JobFailedError if the file does not have it."""
-        try:
-            mapped = self._files.get(place.file)
-            if mapped is None:
-                mapped = self._files[place.file] = pa.memory_map(place.file)
+def read_payload(place: PayloadPlace) -> pa.Buffer:
+    """The payload, without a copy, and without keeping the file open. Raises JobFailedError if the file does not have it."""
+    try:
+        with pa.memory_map(place.file) as mapped:
             mapped.seek(place.offset)
             found = mapped.read_buffer(place.size)
-        except OSError as error:
-            raise _lost(place, error.strerror or str(error)) from error
-        if found.size != place.size:
-            raise _lost(place, "it is cut off")
-        return found
+    except OSError as error:
+        raise _lost(place, error.strerror or str(error)) from error
+    if found.size != place.size:
+        raise _lost(place, "it is cut off")
+    return found
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from headrace.engine.change_log import LogOrder
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, Outbox, ReadDigest, to_ipc
 from headrace.engine.net import Sights, buckets, last_states
 from headrace.engine.parts import TablePart
-from headrace.engine.payload_files import LEAST_BYTES, PayloadFile
+from headrace.engine.payload_files import PayloadFile
 from headrace.engine.progress_channel import ProgressAddress, ProgressSender
 from headrace.engine.recast import recast_rows
 from headrace.errors import HeadraceError
@@ -309,30 +309,28 @@ def _with_whole_keys(
 def exchange_rows(job: ReadJob, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
     """The read half of a job: batches of :data:`headrace.engine.exchange.EXCHANGE_SCHEMA`, each for one unit; digests come last."""
     outbox = Outbox()
-    file = PayloadFile(job.payload_folder) if job.payload_folder else None
     reports: list[SplitReport] = []
     counts: list[ReadCount] = []
     sent: dict[int, Counter[TableId]] = defaultdict(Counter)
     failed: dict[TableId, Problem] = {}
-    for item in read_splits(job, splits):
-        if isinstance(item, SplitReport):
-            reports.append(item)
-        elif isinstance(item, ReadCount):
-            arrives = sum(of_unit[item.table_id] for of_unit in sent.values())
-            unsent = item.sent - arrives if item.table_id in failed else 0  # these rows reach no unit
-            counts.append(replace(item, sent=arrives, netted=item.netted + unsent))
-        else:
-            number, batch = item
-            part = job.parts[number]
-            with contained(partial(failed.setdefault, part.table_id), part.table_id):
-                for bucket, rows in _split_by_bucket(batch, part):
-                    unit = (part.first + bucket) % job.units
-                    for first, piece in _pieces(rows, part, job.order):
-                        payload = to_ipc(piece) if file is None or piece.nbytes < LEAST_BYTES else file.put(piece)
-                        sent[unit][part.table_id] += piece.num_rows
-                        yield from outbox.add(unit, number, first, payload)
-    if file is not None:
-        file.close()
+    with PayloadFile(job.payload_folder) as file:
+        for item in read_splits(job, splits):
+            if isinstance(item, SplitReport):
+                reports.append(item)
+            elif isinstance(item, ReadCount):
+                arrives = sum(of_unit[item.table_id] for of_unit in sent.values())
+                unsent = item.sent - arrives if item.table_id in failed else 0  # these rows reach no unit
+                counts.append(replace(item, sent=arrives, netted=item.netted + unsent))
+            else:
+                number, batch = item
+                part = job.parts[number]
+                with contained(partial(failed.setdefault, part.table_id), part.table_id):
+                    for bucket, rows in _split_by_bucket(batch, part):
+                        unit = (part.first + bucket) % job.units
+                        for first, piece in _pieces(rows, part, job.order):
+                            payload = file.put(piece) if file.takes(piece) else to_ipc(piece)
+                            sent[unit][part.table_id] += piece.num_rows
+                            yield from outbox.add(unit, number, first, payload)
     last = {report.table_id: report for report in reports}
     reports += [replace(last[t], problem=last[t].problem or problem) for t, problem in failed.items()]
     tables_of = _tables_of_units(job)

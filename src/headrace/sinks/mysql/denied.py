@@ -39,7 +39,7 @@ def to_grant(session: MySqlSession | None, error: BaseException, databases: Coll
         return ""
     database = (found or named)[0]
     grant = account_of(session, "").to_grant(escaped(database))
-    wanted = f"If {database} is to be replicated, run as an administrator of the target: {grant} {_AGAIN}"
+    wanted = f"If the database {quote_name(database)} is to be replicated, run as an administrator of the target: {grant} {_AGAIN}"
     return f"{wanted} Else leave it out with --tables."
 
 

@@ -31,6 +31,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     detect_protocol,
     gap_notice,
     gaps,
+    of_protocol,
     ranked_splits,
     stray_notices,
     unknown_versions,
@@ -248,7 +249,7 @@ def _findings(store: Store, listing: Listing, catalogue: Catalogue, protocol: Pr
         kind = FindingKind.CHECKSUM if notice.file in mismatched and "checksum" in notice.message else FindingKind.REMARK
         findings.append(_finding(kind, notice.sentence(), notice.table_id, notice.file))
     tables = {path.directory: catalogue.table_of(path.parent, path.version) for _, path in listing.data}
-    for (directory, dispatcher), missing in gaps(listing, StoragePosition(), tables.keys(), protocol).items():
+    for (directory, dispatcher), missing in gaps(of_protocol(listing, protocol), StoragePosition(), tables.keys()).items():
         notice = gap_notice(directory, dispatcher, missing, tables[directory])
         findings.append(_finding(FindingKind.GAP, notice.sentence(), notice.table_id, directory))
     broken = {(p.parent, p.version) for key in catalogue.broken if isinstance(p := parse_path(key), SchemaPath)}

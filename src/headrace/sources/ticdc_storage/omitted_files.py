@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.intervals import add_numbers
-from headrace.sources.ticdc_storage.paths import DataPath
-from headrace.sources.ticdc_storage.position import LeftOut, StoragePosition, has_file, place_of
+from headrace.sources.ticdc_storage.paths import DataPath, place_of
+from headrace.sources.ticdc_storage.position import LeftOut, StoragePosition, has_file
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 

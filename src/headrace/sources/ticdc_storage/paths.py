@@ -21,7 +21,9 @@ METADATA = "metadata"
 _SCHEMA_NAME = re.compile(r"schema_([0-9]+)_([0-9]{10})\.json")
 _LEGACY_SCHEMA_NAME = "schema.json"
 _INDEX_NAME = re.compile(r"CDC(?:_([0-9]{1,40}))?\.index")
-_DATA_NAME = re.compile(r"CDC(?:_([0-9]{1,40})_)?([0-9]{6,40})\.(csv|json)")
+EXTENSIONS = ("csv", "json")
+"""The extensions of data files."""
+_DATA_NAME = re.compile(rf"CDC(?:_([0-9]{{1,40}})_)?([0-9]{{6,40}})\.({'|'.join(EXTENSIONS)})")
 _DIGITS = re.compile(r"0|[1-9][0-9]*")
 _DASHED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
 _YEAR = re.compile(r"[0-9]{4}")
@@ -265,3 +267,32 @@ def _is_date(parts: list[str], date_separator: DateSeparator | None, table_ids: 
         return parts[0] in table_ids
     # Unknown separator: physical partition ids have four digits only in a young cluster, so a plausible year is taken as a year.
     return len(parts) == 5 or (len(parts) == 4 and 2020 <= int(last) <= 2099)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """The parsed path of a data file."""
+
+    directory: str
+    stream: str
+    unit: str
+    number: int
+
+
+def place_of(path: str) -> FilePlace:
+    """The place of a data file. Raises ``ValueError`` for any other path."""
+    directory, _, name = path.rpartition("/")
+    parsed = parse_data_name(name)
+    if parsed is None:
+        raise ValueError(f"{path} is not the path of a data file")
+    dispatcher, digits, extension = parsed
+    stream = stream_of(dispatcher, digits)
+    return FilePlace(directory, stream, f"{stream}.{extension}", int(digits))
+
+
+def path_of(directory: str, unit: str, number: int) -> str:
+    """The inverse of :func:`place_of`. Raises ``ValueError`` for a text that is not a unit."""
+    stream, _, extension = unit.rpartition(".")
+    dispatcher, _, width = stream.rpartition("/")
+    prefix = f"_{dispatcher}_" if dispatcher else ""
+    return f"{directory}/CDC{prefix}{number:0{int(width)}d}.{extension}"

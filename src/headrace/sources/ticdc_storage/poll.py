@@ -46,6 +46,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     Selection,
     content_notices,
     detect_protocol,
+    of_protocol,
     ranked_splits,
     repeated_hour_notices,
     select_files,
@@ -70,6 +71,10 @@ class _Found:
     """What the folder has that may not be applied yet, before the bound is applied."""
 
     catalogue: Catalogue
+    whole: Listing
+    """Everything in the folder."""
+    listing: Listing
+    """The same without data files of another protocol."""
     protocol: Protocol
     exact: bool | None
     """Whether rows have their exact commit ts: as configured, otherwise as a data file shows; ``None`` if not needed yet."""
@@ -121,7 +126,7 @@ class Poll:
         if known.watermark <= self.checkpoint and not self.final:
             return Offer(known.watermark, known.watermark, notices=tuple(notices), learned=known)
         listing, catalogue = self.folder.scan(self.place)
-        forgotten = _forgotten(listing, self.place)
+        forgotten = _forgotten(of_protocol(listing, detect_protocol(listing, self.options, self.place)), self.place)
         poll = replace(self, place=forgotten.adopted_by(self.place), known=replace(known, forgotten=forgotten))
         return poll._offer_of(listing, catalogue, notices)
 
@@ -129,9 +134,9 @@ class Poll:
         notices += expiry_notices(self.place, self.options, lambda path: table_of(path, catalogue, self.options))
         found = self._found(listing, catalogue)
         notices += self._format_notices(found)
-        notices += content_notices(listing, catalogue, self.place, found.selected, found.protocol)
+        notices += content_notices(found.listing, catalogue, self.place, found.selected)
         unread, owned = self._unread(found)
-        vanished = self._vanished(listing, found, owned)
+        vanished = self._vanished(found, owned)
         stopped = {problem.table_id for problem in vanished}
         candidates = [c for c in found.selected.candidates if c[2].table_id not in stopped]
         if self.final:
@@ -177,7 +182,7 @@ class Poll:
                 catches_up=part.bounded.catches_up,
             )
         learned = self._learned(found, offer, part.left_out, owned)
-        return replace(offer, learned=replace(learned, listing=listing))
+        return replace(offer, learned=replace(learned, listing=found.listing))
 
     def _learned(self, found: _Found, offer: Offer, left_out: LeftOutFiles, owned: Announced) -> StorageLearned:
         """What a cut of the offer, and the next poll, need to know."""
@@ -225,9 +230,10 @@ class Poll:
             )
         ]
 
-    def _found(self, listing: Listing, catalogue: Catalogue) -> _Found:
+    def _found(self, whole: Listing, catalogue: Catalogue) -> _Found:
         """The files that may have rows below the watermark and the bound for schema changes, and whether commit ts are exact."""
-        protocol = detect_protocol(listing, self.options, self.place)
+        protocol = detect_protocol(whole, self.options, self.place)
+        listing = of_protocol(whole, protocol)
         watermark, schema_bound = (MAX_TSO, MAX_TSO) if self.final else (self.known.watermark, self._schema_bound())
 
         def select(*, exact: bool) -> Selection:
@@ -244,7 +250,7 @@ class Poll:
         judged = judge(selected.suspects, self.folder.content)
         candidates, notices = (*selected.candidates, *judged.changed), (*selected.notices, *judged.notices)
         selected = replace(selected, candidates=candidates, notices=notices)
-        return _Found(catalogue, protocol, exact, watermark, schema_bound, selected, judged)
+        return _Found(catalogue, whole, listing, protocol, exact, watermark, schema_bound, selected, judged)
 
     def _format_notices(self, found: _Found) -> Iterator[Notice]:
         """Notices about what is lost with files of this kind."""
@@ -269,18 +275,23 @@ class Poll:
         }
         return unread_changes(catalogue, files), owned
 
-    def _vanished(self, listing: Listing, found: _Found, owned: Announced) -> tuple[Problem, ...]:
+    def _vanished(self, found: _Found, owned: Announced) -> tuple[Problem, ...]:
         """Problems that prevent a complete offer of tables: folders that cannot be listed, and files that have disappeared.
 
         Also files that may have been applied before they were written again, if that cannot be determined.
         """
         announced = {path: table_id for path, (table_id, _) in {**self.known.announced, **owned}.items()}
         return (
-            *unlisted_problems(listing, self.place, found.catalogue.table_of),
-            *vanished_problems(listing, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
-            *stranger_problems(found.selected, listing, found.catalogue, found.protocol, is_detected=self.options.protocol is None),
+            *unlisted_problems(found.whole, self.place, found.catalogue.table_of),
+            *vanished_problems(found.whole, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
+            *self._strangers(found),
             *found.judged.problems,
         )
+
+    def _strangers(self, found: _Found) -> tuple[Problem, ...]:
+        is_detected = self.options.protocol is None
+        given = found.whole, found.catalogue, self.place, found.schema_bound, found.protocol
+        return stranger_problems(*given, is_detected=is_detected)
 
     def _end(
         self, found: _Found, candidates: Sequence[Candidate], unread: Sequence[SchemaChange]

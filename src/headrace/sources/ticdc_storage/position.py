@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.days import check_days, days_of, last_day, numbers_at, reaches
@@ -27,7 +28,7 @@ from headrace.sources.ticdc_storage.intervals import (
     parse_intervals,
     united,
 )
-from headrace.sources.ticdc_storage.paths import DataPath, parse_data_name, stream_of
+from headrace.sources.ticdc_storage.paths import EXTENSIONS, DataPath, FilePlace, parse_data_name, path_of, place_of, stream_of
 
 UNSETTLED = -1
 """For a directory whose latest time of consumed files was not recorded, because the ledger is from an older Headrace."""
@@ -177,7 +178,14 @@ class StoragePosition:
             raise ValueError("not a position of a TiCDC storage source") from None
         if not isinstance(document, dict) or type(document.get("v")) is not int or document["v"] not in _FORMATS:
             raise ValueError("not a position of a TiCDC storage source, or one of a newer Headrace")
-        return _of_first_format(document) if document["v"] == 1 else _of_document(document)
+        position = _of_first_format(document) if document["v"] == 1 else _of_document(document)
+        return position if position.extension else replace(position, extension=position._extension_applied())
+
+    def _extension_applied(self) -> str:
+        """The extension of a file that was applied, at least in part, where an older Headrace did not write it down."""
+        marked = (name for marks in self.marks.values() for name in marks)
+        begun = (unit for units in self.begun.values() for unit in units)
+        return next((name.rpartition(".")[2] for name in chain(marked, self.open, begun)), "")
 
     def to_text(self) -> str:
         """Compact JSON, the same for equal positions."""
@@ -383,35 +391,6 @@ class StoragePosition:
                 yield from (path_of(directory, unit, number) for number in numbers_of(numbers))
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
-    """The parsed path of a data file."""
-
-    directory: str
-    stream: str
-    unit: str
-    number: int
-
-
-def place_of(path: str) -> FilePlace:
-    """The place of a data file. Raises ``ValueError`` for any other path."""
-    directory, _, name = path.rpartition("/")
-    parsed = parse_data_name(name)
-    if parsed is None:
-        raise ValueError(f"{path} is not the path of a data file")
-    dispatcher, digits, extension = parsed
-    stream = stream_of(dispatcher, digits)
-    return FilePlace(directory, stream, f"{stream}.{extension}", int(digits))
-
-
-def path_of(directory: str, unit: str, number: int) -> str:
-    """The inverse of :func:`place_of`. Raises ``ValueError`` for a text that is not a unit."""
-    stream, _, extension = unit.rpartition(".")
-    dispatcher, _, width = stream.rpartition("/")
-    prefix = f"_{dispatcher}_" if dispatcher else ""
-    return f"{directory}/CDC{prefix}{number:0{int(width)}d}.{extension}"
-
-
 def _holds(all_numbers: Mapping[str, Intervals], numbers: Mapping[str, Intervals]) -> bool:
     """Whether ``all_numbers`` has all of ``numbers``, stream by stream."""
     return all(united(all_numbers.get(stream, ()), found) == all_numbers.get(stream, ()) for stream, found in numbers.items())
@@ -478,7 +457,7 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
         owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
         gone={parent: _gone(entry) for parent, entry in _members(document.get("g", {}))},
         given_up={path: _text(mark) for path, mark in _members(document.get("x", {}))},
-        extension=_text(document.get("y", "")),
+        extension=_extension(document.get("y", "")),
     )
 
 
@@ -522,6 +501,12 @@ def _owner(entry: object) -> Owner:
 def _gone(entry: object) -> Gone:
     files, version, day, undated = _numbers(entry, 4)
     return Gone(_whole(files), _whole(version), _text(day), bool(_whole(undated)))
+
+
+def _extension(value: object) -> str:
+    if value not in ("", *EXTENSIONS):
+        raise ValueError(f"{value!r} is not the extension of a data file")
+    return _text(value)
 
 
 def _integer(value: object) -> int:

@@ -18,9 +18,9 @@ from headrace.sources.ticdc_storage.intervals import (
     numbers_of,
     remove_number,
 )
+from headrace.sources.ticdc_storage.paths import FilePlace, place_of
 from headrace.sources.ticdc_storage.position import (
     UNSETTLED,
-    FilePlace,
     Files,
     FileState,
     Mark,
@@ -28,7 +28,6 @@ from headrace.sources.ticdc_storage.position import (
     StoragePosition,
     Unread,
     fingerprint,
-    place_of,
 )
 
 _MARKS_PER_DIRECTORY = 64
@@ -45,7 +44,6 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
     extension = position.extension
     for state in states:
         place = place_of(state.path)
-        extension = extension or place.unit.rpartition(".")[2]
         opened.pop(state.path, None)
         if not state.consumed and state.pending_ts is None:
             unread.add(place, state.size)
@@ -56,6 +54,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             continue
         unread.remove(place, state.size)
         late.pop(state.path, None)
+        extension = place.unit.rpartition(".")[2]
         if state.pending_ts is not None and not state.consumed:
             opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts, state.first_ts, state.last_ts)
             continue
@@ -84,6 +83,20 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             late={path: known for path, known in late.items() if known.is_behind or known.drain is not None},
             begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,
         )
+    )
+
+
+def dropped(position: StoragePosition, paths: Collection[str]) -> StoragePosition:
+    """The position in which these files, of another protocol, are not read and not waited for. Their numbers stay free."""
+    unread = _Unread(position.unread)
+    for path in paths:
+        unread.remove(place_of(path), 0)
+    return replace(
+        position,
+        open={path: entry for path, entry in position.open.items() if path not in paths},
+        unread=unread.entries,
+        late={path: entry for path, entry in position.late.items() if path not in paths},
+        begun=without_files(position.begun, paths) if position.begun else position.begun,
     )
 
 

@@ -13,8 +13,8 @@ from headrace.model.place import PlaceInFile
 from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath, parse_path
-from headrace.sources.ticdc_storage.position import StoragePosition, path_of
+from headrace.sources.ticdc_storage.paths import DataPath, parse_path, path_of
+from headrace.sources.ticdc_storage.position import StoragePosition
 
 _LONGEST = 36_500
 

@@ -32,7 +32,7 @@ from headrace.sources.ticdc_storage.inspection import (
 from headrace.sources.ticdc_storage.key_history import Break, KeyHistory, lives_of
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
-from headrace.sources.ticdc_storage.split_selection import Candidate, gaps, ranked_splits
+from headrace.sources.ticdc_storage.split_selection import Candidate, gaps, of_protocol, ranked_splits
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoreLocation
 
@@ -301,7 +301,7 @@ class _TableCheck:
     @property
     def _has_gaps(self) -> bool:
         directories = {candidate[1].directory for _, candidate in self.files}
-        return bool(gaps(self.seen.listing, StoragePosition(), directories, self.seen.protocol))
+        return bool(gaps(of_protocol(self.seen.listing, self.seen.protocol), StoragePosition(), directories))
 
 
 def _named_tables(split: FileSplit) -> frozenset[TableId]:

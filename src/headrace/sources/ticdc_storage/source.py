@@ -26,11 +26,12 @@ from headrace.sources.ticdc_storage.forgetting import gone_since
 from headrace.sources.ticdc_storage.inspection import inspect_folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, learned_of
-from headrace.sources.ticdc_storage.options import StorageOptions, read_options
+from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
 from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path
 from headrace.sources.ticdc_storage.poll import Poll, published_in, schema_problems, table_of
 from headrace.sources.ticdc_storage.position import FileState, StoragePosition, fingerprint
-from headrace.sources.ticdc_storage.position_update import advanced, file_states
+from headrace.sources.ticdc_storage.position_update import advanced, dropped, file_states
+from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.reread import earlier, without
 from headrace.sources.ticdc_storage.retention import held_files
 from headrace.sources.ticdc_storage.row_checks import check_folder
@@ -39,6 +40,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
     detect_protocol,
     gaps,
+    of_protocol,
     unlisted_problems,
     vanished_problems,
 )
@@ -202,7 +204,7 @@ class StorageEventSource:
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """See ``EventSource.vanished``. A file is in the folder of the date on which it was written; earlier dates do not count."""
         place = _position(position)
-        listing, catalogue = self._opened().scan(StoragePosition(owners=place.owners))
+        listing, catalogue, _ = self._scan(place, StoragePosition(owners=place.owners))
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
         forgotten = (
             f"{parent}, whatever was written{f' up to {gone.day}' if gone.day else ''} and removed"
@@ -215,8 +217,8 @@ class StorageEventSource:
     def missing_again(self, former: str, position: str) -> str:
         """See ``EventSource.missing_again``."""
         known, place = _position(former), _position(position)
-        listing, catalogue = self._opened().scan(StoragePosition(owners=known.owners))
-        extension = detect_protocol(listing, self._options, known).extension
+        listing, catalogue, protocol = self._scan(known, StoragePosition(owners=known.owners))
+        extension = protocol.extension
         forgotten = gone_since(known, place, listing, lambda directory: self._parsed(directory, catalogue))
         lost = [*lost_files(known, place, listing, extension), *(f"{path}.{extension}" for path in forgotten)]
         lost = [path for path in lost if not place.is_open(path)]
@@ -255,14 +257,14 @@ class StorageEventSource:
         oldest = tso_to_datetime(max(learned_of(offer).watermark, place.watermark)) - timedelta(days=days - 2)
         if days and tso_to_datetime(since).date() < oldest.date():
             return f"TiCDC removes files after {days} days (file-expiration-days)."
-        listing, catalogue = self._opened().scan(place)
-        directories, protocol = set(), detect_protocol(listing, self._options, place)
+        listing, catalogue, _ = self._scan(place)
+        directories = set()
         for _, path in listing.data:
             versions = catalogue.versions.get(path.parent, {})
             ended = max((v for v, known in versions.items() if v <= since and known.statement), default=0)
             if path.version >= ended and catalogue.table_of(path.parent, path.version) == table_id:
                 directories.add(path.directory)
-        for (directory, _), missing in sorted(gaps(listing, place, directories, protocol, unread=True).items()):
+        for (directory, _), missing in sorted(gaps(listing, place, directories, unread=True).items()):
             return f"file numbers {format_intervals(missing)} in {directory} are missing."
         vanished = vanished_problems(listing, place, {}, lambda path: table_of(path, catalogue, self._options))
         gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
@@ -285,9 +287,10 @@ class StorageEventSource:
         theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
         if table_id not in theirs and any(owner.table for owner in theirs):
             return position
-        if stored is not None and parsed.extension != detect_protocol(listing, self._options, known).extension:
-            given_up = {**known.given_up, key: fingerprint(stored.size, stored.modified)}
-            return replace(known, given_up=given_up).to_text()
+        if parsed.extension != detect_protocol(listing, self._options, known).extension:
+            if stored is not None:
+                known = replace(known, given_up={**known.given_up, key: fingerprint(stored.size, stored.modified)})
+            return dropped(known, [key]).to_text()
         rewritten = stored is not None and known.is_consumed(parsed) and known.is_changed(parsed, stored.size, stored.modified)
         if not rewritten and not known.is_open(key):
             return position
@@ -301,12 +304,13 @@ class StorageEventSource:
     ) -> tuple[str, frozenset[str]]:
         """See ``EventSource.forget_vanished``. A table that has ended does not continue in an earlier version."""
         place = _position(position)
-        listing, catalogue = self._opened().scan(place)
+        listing, catalogue, protocol = self._scan(place)
+        whole, _ = self._opened().scan(place)
         announced = {path: table_id for path, (table_id, _) in learned_of(offer).at(place).announced.items()}
         gone: dict[DataPath, TableId] = {}
         for problem in (
-            *unlisted_problems(listing, place, catalogue.table_of),
-            *vanished_problems(listing, place, announced, lambda path: table_of(path, catalogue, self._options)),
+            *unlisted_problems(whole, place, catalogue.table_of),
+            *vanished_problems(whole, place, announced, lambda path: table_of(path, catalogue, self._options)),
         ):
             path = parse_path(problem.file, self._options.date_separator, catalogue.table_ids)
             if isinstance(path, DataPath):
@@ -316,24 +320,30 @@ class StorageEventSource:
         if of_loaded:
 
             def firsts(files: Sequence[Candidate]) -> Mapping[StoredFile, int]:
-                protocol = detect_protocol(listing, self._options, place)
                 beginnings = self._opened().beginnings
                 beginnings.look_into(files, protocol, self._options, self._opened().read_starts, lambda done, total: None)
                 return beginnings.firsts
 
             needless |= without_rows_above(of_loaded, loaded, listing, catalogue, firsts)
-        states = [FileState(key, 0, 0, consumed=True) for key in sorted(needless)]
-        return (advanced(place, place.watermark, states).to_text() if needless else position), frozenset(needless)
+        foreign = {key for key in needless if not key.endswith(f".{protocol.extension}")}
+        states = [FileState(key, 0, 0, consumed=True) for key in sorted(needless - foreign)]
+        place = advanced(dropped(place, foreign), place.watermark, states)
+        return (place.to_text() if needless else position), frozenset(needless)
 
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
         """See ``EventSource.forget_lives``."""
         place = _position(position)
-        listing, catalogue = self._opened().scan(place)
-        own = detect_protocol(listing, self._options, place).extension
-        files = [f for f in listing.data if f[1].extension == own and not place.is_consumed(f[1])]
+        listing, catalogue, _ = self._scan(place)
+        files = [f for f in listing.data if not place.is_consumed(f[1])]
         files = [f for f in files if f[1].version < ended.get(catalogue.table_of(f[1].parent, f[1].version), 0)]
         states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored, _ in files if stored.size]
         return advanced(place, place.watermark, states).to_text() if states else position
+
+    def _scan(self, place: StoragePosition, known: StoragePosition | None = None) -> tuple[Listing, Catalogue, Protocol]:
+        """The folder without data files of another protocol, its catalogue, and the protocol. ``known``: see ``Folder.scan``."""
+        whole, catalogue = self._opened().scan(place if known is None else known)
+        protocol = detect_protocol(whole, self._options, place)
+        return of_protocol(whole, protocol), catalogue, protocol
 
     def _opened(self) -> Folder:
         if self._folder is None:

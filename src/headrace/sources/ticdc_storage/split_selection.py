@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headrace.ddl.lexer import words
@@ -58,8 +58,6 @@ class Selection:
     suspects: tuple[Candidate, ...] = ()
     """Files that were written again after they were applied, if only their times show it and another reading would apply their rows
     again."""
-    strangers: tuple[tuple[StoredFile, DataPath], ...] = ()
-    """Files of another protocol. Their tables wait, since their rows would be lost otherwise."""
 
 
 def detect_protocol(listing: Listing, options: StorageOptions, position: StoragePosition = _BEGINNING) -> Protocol:
@@ -67,15 +65,15 @@ def detect_protocol(listing: Listing, options: StorageOptions, position: Storage
     if options.protocol is not None:
         return options.protocol
     if position.extension:
-        return next(protocol for protocol in Protocol if protocol.extension == position.extension)
-    counts = Counter(path.extension for stored, path in listing.data if not is_given_up(stored, position))
+        return _protocol_of(position.extension)
+    counts = Counter(path.extension for stored, path in listing.data if not _is_given_up(stored, position))
     return Protocol.CANAL_JSON if counts["json"] > counts["csv"] else Protocol.CSV
 
 
-def is_given_up(stored: StoredFile, position: StoragePosition) -> bool:
-    """Whether a person gave the file up as one of another protocol, and it was not written again since."""
-    mark = position.given_up.get(stored.path)
-    return mark is not None and mark == fingerprint(stored.size, stored.modified)
+def of_protocol(listing: Listing, protocol: Protocol) -> Listing:
+    """The listing with the data files of the protocol only. A file of another one proves nothing about a number of these."""
+    own = tuple(file for file in listing.data if file[1].extension == protocol.extension)
+    return listing if len(own) == len(listing.data) else replace(listing, data=own)
 
 
 def select_files(
@@ -88,7 +86,7 @@ def select_files(
     protocol: Protocol,
     exact: bool,
 ) -> Selection:
-    """The files that may hold rows up to ``watermark`` that are not applied. ``exact``: rows have a commit ts.
+    """The files of the listing that may hold rows up to ``watermark`` that are not applied. ``exact``: rows have a commit ts.
 
     Schema changes are certain below ``schema_bound``.
     """
@@ -98,16 +96,9 @@ def select_files(
     again = []
     late = []
     repeatable = exact or protocol is not Protocol.CSV
-    strangers = []
     for stored, path in listing.data:
         # TiCDC has created an empty file but not filled it yet. It is written again with rows, or never.
         if stored.size == 0 or not position.needs_reading(path, stored.size, stored.modified, watermark):
-            continue
-        if is_given_up(stored, position):
-            continue
-        if path.extension != protocol.extension:
-            if position.passed.get(path.parent, 0) <= path.version < schema_bound:
-                strangers.append((stored, path))
             continue
         version = catalogue.versions.get(path.parent, {}).get(path.version)
         if version is None:
@@ -125,36 +116,59 @@ def select_files(
             continue
         candidates.append((stored, path, version))
     notices = (*of_tables(again, AGAIN), *of_tables(late, _LATE))
-    return Selection(tuple(candidates), tuple(unknown), notices, tuple(suspects), tuple(strangers))
+    return Selection(tuple(candidates), tuple(unknown), notices, tuple(suspects))
 
 
 def stranger_problems(
-    selected: Selection, listing: Listing, catalogue: Catalogue, protocol: Protocol, *, is_detected: bool
+    listing: Listing,
+    catalogue: Catalogue,
+    position: StoragePosition,
+    schema_bound: int,
+    protocol: Protocol,
+    *,
+    is_detected: bool,
 ) -> tuple[Problem, ...]:
-    """A problem for each table with files of another protocol, which names the first of them.
+    """A problem for each table with files of another protocol, which names the first of them: its rows would be passed over.
 
-    ``is_detected``: the protocol comes from the files' names, and may be wrong.
+    Not for files that a person gave up, and not for those of versions that are over or not certain yet (``schema_bound``, TSO).
+    ``is_detected``: the protocol was not configured.
     """
     found: dict[TableId, tuple[StoredFile, DataPath]] = {}
-    for stored, path in selected.strangers:
-        found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
-    is_any_ours = any(path.extension == protocol.extension for _, path in listing.data)
-    is_wrong = " If the changefeed's protocol is another one, name it with protocol= in the source's URI." if is_detected else ""
-    remedy = (
-        f"If it is not a file of this changefeed, move it away or give it up.{is_wrong} A changefeed that was made anew with "
-        "another protocol needs a folder and a pipeline of its own."
-        if is_any_ours
-        else f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
-    )
+    for stored, path in listing.data:
+        if path.extension == protocol.extension or not stored.size or _is_given_up(stored, position):
+            continue
+        if position.passed.get(path.parent, 0) <= path.version < schema_bound:
+            found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
+    is_any_ours = bool(of_protocol(listing, protocol).data)
     return tuple(
         Problem(
             table_id,
             f"The file is .{path.extension}, and the protocol is {protocol}: the table waits, so that no row of it is passed over.",
             PlaceInFile(stored.path),
-            hint=remedy,
+            hint=_ways_on(path.extension, protocol, is_detected=is_detected, is_any_ours=is_any_ours),
         )
         for table_id, (stored, path) in found.items()
     )
+
+
+def _ways_on(extension: str, protocol: Protocol, *, is_detected: bool, is_any_ours: bool) -> str:
+    if is_detected:
+        other = _protocol_of(extension)
+        wrong = f"If the changefeed's protocol is {other}, name it with protocol={other} in the source's URI."
+    elif not is_any_ours:
+        return f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
+    else:
+        wrong = "A changefeed that was made anew with another protocol needs a folder and a pipeline of its own."
+    return f"If it is not a file of this changefeed, move it away or give it up. {wrong}"
+
+
+def _protocol_of(extension: str) -> Protocol:
+    return next(protocol for protocol in Protocol if protocol.extension == extension)
+
+
+def _is_given_up(stored: StoredFile, position: StoragePosition) -> bool:
+    mark = position.given_up.get(stored.path)
+    return mark is not None and mark == fingerprint(stored.size, stored.modified)
 
 
 def of_tables(files: Iterable[Candidate], message: str) -> Iterator[Notice]:
@@ -330,7 +344,7 @@ def repeated_hour_notices(splits: Iterable[FileSplit], time_zone: str) -> tuple[
 
 
 def gaps(
-    listing: Listing, position: StoragePosition, busy: Collection[str], protocol: Protocol, *, unread: bool = False
+    listing: Listing, position: StoragePosition, busy: Collection[str], *, unread: bool = False
 ) -> dict[tuple[str, str], Intervals]:
     """The missing file numbers by directory and dispatcher, in the directories ``busy``, taking applied files into account.
 
@@ -339,7 +353,7 @@ def gaps(
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
     forgotten: set[str] = set()
     for _, path in listing.data:
-        if path.directory in busy and path.extension == protocol.extension:
+        if path.directory in busy:
             numbers[path.directory, path.dispatcher].add(path.number)
             gone = position.gone.get(path.parent)
             if gone is not None and ((gone.undated and path.version <= gone.version) or position.is_before_gone(path)):
@@ -367,25 +381,23 @@ def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: Ta
     return Notice(f"File numbers {shown}{others}{of_dispatcher} are missing.", table_id, PlaceInFile(directory))
 
 
-def content_notices(
-    listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection, protocol: Protocol
-) -> Iterator[Notice]:
+def content_notices(listing: Listing, catalogue: Catalogue, place: StoragePosition, selected: Selection) -> Iterator[Notice]:
     """The notices about the files in the folder."""
     yield from catalogue.notices
     yield from misplaced_notices(listing)
     yield from stray_notices(listing)
     yield from selected.notices
     yield from mixed_partition_notices(selected.candidates, catalogue)
-    yield from _gap_notices(listing, place, catalogue, selected.candidates, protocol)
+    yield from _gap_notices(listing, place, catalogue, selected.candidates)
     if place.drain is not None:
         yield from late_schema_files(place.drain, catalogue)
 
 
 def _gap_notices(
-    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate], protocol: Protocol
+    listing: Listing, place: StoragePosition, catalogue: Catalogue, candidates: Sequence[Candidate]
 ) -> Collection[Notice]:
     tables = {path.directory: version.table_id for _, path, version in candidates}
     return [
         gap_notice(directory, dispatcher, missing, tables[directory])
-        for (directory, dispatcher), missing in gaps(listing, place, tables.keys(), protocol).items()
+        for (directory, dispatcher), missing in gaps(listing, place, tables.keys()).items()
     ]

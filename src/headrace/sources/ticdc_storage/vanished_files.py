@@ -11,8 +11,8 @@ from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
-from headrace.sources.ticdc_storage.paths import DataPath
-from headrace.sources.ticdc_storage.position import StoragePosition, path_of
+from headrace.sources.ticdc_storage.paths import DataPath, path_of
+from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
