@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
@@ -165,7 +165,7 @@ class StoragePosition:
     """The path of a file of another protocol that a person gave up -> its :func:`fingerprint`. Its number says nothing of the
     changefeed's own files, so ``consumed`` does not have it."""
     extension: str = ""
-    """The extension of the files that were applied; empty while there are none, or if an older Headrace applied them."""
+    """The extension of the files that were applied; empty if there are none, or if only an older Headrace applied some."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -178,11 +178,13 @@ class StoragePosition:
             raise ValueError("not a position of a TiCDC storage source") from None
         if not isinstance(document, dict) or type(document.get("v")) is not int or document["v"] not in _FORMATS:
             raise ValueError("not a position of a TiCDC storage source, or one of a newer Headrace")
-        position = _of_first_format(document) if document["v"] == 1 else _of_document(document)
-        return position if position.extension else replace(position, extension=position._extension_applied())
+        return _of_first_format(document) if document["v"] == 1 else _of_document(document)
 
-    def _extension_applied(self) -> str:
-        """The extension of a file that was applied, at least in part, where an older Headrace did not write it down."""
+    @property
+    def applied_extension(self) -> str:
+        """The extension of the files that were applied, at least in part; of one of them if an older Headrace did not record it."""
+        if self.extension:
+            return self.extension
         marked = (name for marks in self.marks.values() for name in marks)
         begun = (unit for units in self.begun.values() for unit in units)
         return next((name.rpartition(".")[2] for name in chain(marked, self.open, begun)), "")

@@ -64,8 +64,8 @@ def detect_protocol(listing: Listing, options: StorageOptions, position: Storage
     """The changefeed's protocol as configured, otherwise that of most data files."""
     if options.protocol is not None:
         return options.protocol
-    if position.extension:
-        return _protocol_of(position.extension)
+    if applied := position.applied_extension:
+        return _protocol_of(applied)
     counts = Counter(path.extension for stored, path in listing.data if not _is_given_up(stored, position))
     return Protocol.CANAL_JSON if counts["json"] > counts["csv"] else Protocol.CSV
 
