@@ -16,7 +16,7 @@ from headrace.cli import inspection, output
 from headrace.cli.main import _show_bug, main, parse_settings
 from headrace.cli.output import make_output
 from headrace.engine.run_options import RunOptions
-from headrace.errors import DefinitionError
+from headrace.errors import EXIT_USAGE, DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.definition import Settings, parse_seconds
@@ -82,6 +82,15 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert shown.err.startswith("error: ")
     assert shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["table"], ["ddl"]])
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(arguments) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert said.startswith(f"Usage: {' '.join(['headrace', *arguments])} [OPTIONS] COMMAND")
+    assert "\nCommands:\n" in said
+    assert not said.endswith("--help.\n")
 
 
 @pytest.mark.parametrize("group", [[], ["ddl"], ["table"]])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.class_archive import java_options
+from headrace.engine.class_archive import java_options, writes
 from headrace.engine.java import JavaInstallation, JavaOrigin, find_java
 
 START = """
@@ -78,6 +78,20 @@ def test_another_java_or_spark_has_another_archive_and_old_ones_go(java: JavaIns
     third = written(java, spark, tmp_path)
     assert len({first, second, third}) == 3
     assert (first.exists(), second.exists(), third.exists()) == (False, True, True)
+
+
+def test_installing_the_same_spark_again_gives_another_archive(java: JavaInstallation, spark: Path, tmp_path: Path) -> None:
+    """A JVM rejects an archive if a jar has another time, and says nothing: each later start would take twice as long."""
+    first = written(java, spark, tmp_path)
+    os.utime(spark / "jars" / "spark-core.jar", (time.time() - 1000,) * 2)
+    assert written(java, spark, tmp_path) != first
+
+
+def test_whether_a_jvm_writes_an_archive_shows_in_its_options(java: JavaInstallation, spark: Path, tmp_path: Path) -> None:
+    assert writes(options(java, spark, tmp_path), {})
+    assert writes("", {"SPARK_SUBMIT_OPTS": "-XX:ArchiveClassesAtExit=/mine.jsa"})
+    written(java, spark, tmp_path)
+    assert not writes(options(java, spark, tmp_path), {})
 
 
 @pytest.mark.parametrize("said", ["-Xshare:off", "-XX:SharedArchiveFile=/mine.jsa", "-javaagent:/agent.jar"])

@@ -372,7 +372,10 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Exit as leaving:
         return int(leaving.exit_code)
     except typer.TyperException as error:
-        output.error(_usage(error))
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it; its message is the help
+            sys.stderr.write(error.format_message() + "\n")
+        else:
+            output.error(_usage(error))
         return EXIT_USAGE
     finally:
         forget()

@@ -28,6 +28,7 @@ _OWN_OPTIONS = (
 )
 """If the user sets one of these options, Headrace uses no archive of its own."""
 _OPTION_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_WRITING = "-XX:ArchiveClassesAtExit="
 _QUIET = "-Xlog:cds*=off"
 """Otherwise the JVM prints a line for each class that it cannot archive, and for an archive that does not fit."""
 _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
@@ -43,8 +44,8 @@ def java_options(java: JavaInstallation, spark: Path, folder: Path, said: str, e
 
     ``folder`` has one archive for each Java and Spark (``spark`` is Spark's home). ``said`` are the user's JVM options.
     """
-    told = " ".join([said, *(environment.get(name, "") for name in _OPTION_VARIABLES)])
-    if any(option in told for option in _OWN_OPTIONS) or not _has_base(java.home):
+    options = _all_options(said, environment)
+    if any(option in options for option in _OWN_OPTIONS) or not _has_base(java.home):
         return ()
     try:
         require_own_program(folder, "classes of Java")
@@ -57,9 +58,18 @@ def java_options(java: JavaInstallation, spark: Path, folder: Path, said: str, e
             return ()
         _remove_old(folder)
         archive.unlink(missing_ok=True)
-        return (f"-XX:ArchiveClassesAtExit={archive}", _QUIET)
+        return (f"{_WRITING}{archive}", _QUIET)
     except (DefinitionError, OSError):
         return ()
+
+
+def writes(options: str, environment: Mapping[str, str]) -> bool:
+    """Whether a JVM with these options writes an archive when it ends."""
+    return _WRITING in _all_options(options, environment)
+
+
+def _all_options(said: str, environment: Mapping[str, str]) -> str:
+    return " ".join([said, *(environment.get(name, "") for name in _OPTION_VARIABLES)])
 
 
 def _has_base(home: Path) -> bool:
@@ -68,9 +78,10 @@ def _has_base(home: Path) -> bool:
 
 
 def _key(java: JavaInstallation, spark: Path) -> str:
-    """Identifies what an archive depends on: the exact build of Java, and Spark's jars."""
+    """Identifies what an archive depends on: the exact build of Java, and Spark's jars. A JVM compares their sizes and times."""
     runtime = (java.home / "lib" / "modules").stat()
-    jars = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(spark / "jars") if entry.name.endswith(".jar"))
+    found = ((entry.name, entry.stat()) for entry in os.scandir(spark / "jars") if entry.name.endswith(".jar"))
+    jars = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
     parts = [str(java.home), java.version, runtime.st_size, runtime.st_mtime_ns, str(spark), jars]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

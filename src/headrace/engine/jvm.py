@@ -24,14 +24,15 @@ LAUNCH_HINT = "Its output shows why; set its memory and options with --spark spa
 def launch(settings: Mapping[str, str], inherited: Collection[int], stderr: int) -> None:
     """Starts the JVM with these settings on its command line, unless there is one.
 
-    It inherits the open files ``inherited``, and writes its standard error to ``stderr``.
+    It inherits the open files ``inherited``, and writes its standard output and error to ``stderr``. With the process's own
+    output, whoever reads that through a pipe would wait for the end of a JVM that is still starting when the process is done.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stderr": stderr})
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stdout": stderr, "stderr": stderr})
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

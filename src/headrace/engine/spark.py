@@ -130,6 +130,7 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._receiver: ProgressReceiver | None = None
         self._lock = threading.Lock()
+        self._writes_archive = False
 
     @property
     def started(self) -> bool:
@@ -168,6 +169,7 @@ class SparkEngine:
         said = " ".join(settings.get(name, "") for name in (DEFAULT_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
         archive = class_archive.java_options(java, Path(os.environ["SPARK_HOME"]), cache_root(os.environ), said, os.environ)
         settings[DEFAULT_JAVA_OPTIONS] = " ".join([*map(java_option, archive), settings[DEFAULT_JAVA_OPTIONS]])
+        self._writes_archive = class_archive.writes(settings[DEFAULT_JAVA_OPTIONS], os.environ)
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -202,9 +204,14 @@ class SparkEngine:
         return local[0].path if local else None
 
     def warm_up(self) -> None:
-        """Runs an empty job of each kind, because the first job of a kind takes seconds longer."""
+        """Runs an empty job of one task, because the first job takes a second longer.
+
+        The first job with a shuffle takes two seconds longer. An empty one would only delay the first rows by as much, so it
+        runs where the JVM writes the archive of its classes, which should have those of the shuffle too.
+        """
         self._run_alone(_nothing)
-        self._run_halves(_nothing, [b""], _nothing, _Shuffle(1, 1))
+        if self._writes_archive:
+            self._run_halves(_nothing, [b""], _nothing, _Shuffle(1, 1))
 
     def parallelism(self) -> int:
         """How many tasks run at once. Raises JobFailedError."""
