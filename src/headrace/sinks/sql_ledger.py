@@ -182,7 +182,10 @@ class SqlLedger:
         return self.rows.written_by_others(session, pipeline, present) if "cuts" in present else iter(())
 
     def load(self, session: SqlSession, pipeline: str) -> LedgerState | None:
-        """The pipeline's whole record, ``None`` if there is none."""
+        """The pipeline's whole record, ``None`` if there is none, or no ledger."""
+        shape = self._shape(session)
+        if "cuts" not in shape:
+            return None
         rows = session.execute(
             "SELECT source_identity, definition_fingerprint, epoch, attempt, start_ts, checkpoint_ts, attempted_ts,"
             f" source_position FROM {self.table('pipelines')} WHERE pipeline = ? AND source_identity <> ?",
@@ -191,7 +194,6 @@ class SqlLedger:
         if not rows:
             return None
         identity, fingerprint, epoch, attempt, start, checkpoint, attempted, position = rows[0]
-        shape = self._shape(session)
         if not position and "position_parts" in shape:
             position = self._load_position(session, pipeline)
         words = self.words(session, pipeline) if {"ddl_decisions", "table_requests"} <= shape.keys() else Words()

@@ -63,7 +63,7 @@ def _checks(database: Database, ledger: SqlLedger, pipeline: str, by_name: _Tabl
     with database.reading() as session:
         if session is None:
             return []
-        state = ledger.load(session, pipeline) if ledger.exists(session) else None
+        state = ledger.load(session, pipeline)
         targets = find_tables(session, {table.schema.table_id for table in by_name.values()})
         keys = list(_unique_keys(session, by_name)) or [Check("unique keys", CheckState.OK, _NO_KEYS)]
         writers = list(_other_writers(session, ledger, pipeline, by_name))

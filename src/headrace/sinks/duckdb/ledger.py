@@ -41,9 +41,7 @@ class DuckDbLedger:
     def peek(self, pipeline: str) -> LedgerState | None:
         """The current record; ``None`` if there is none. Raises TransientError while another process writes."""
         with self.database.reading() as session:
-            if session is None or not self.tables.exists(session):
-                return None
-            return self.tables.load(session, pipeline)
+            return self.tables.load(session, pipeline) if session is not None else None
 
     def pipelines(self) -> list[str]:
         """The names of the pipelines recorded here."""

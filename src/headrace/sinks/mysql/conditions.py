@@ -64,7 +64,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
     try:
         with MySqlSession(settings, ddl=True) as session:
             ledger = SqlLedger(MYSQL, settings.ledger_database)
-            state = ledger.load(session, pipeline) if ledger.exists(session) else None
+            state = ledger.load(session, pipeline)
             found = _targets(session, {_folded(table.schema.table_id): table for table in tables})
             return [
                 *check_databases(session, settings, {table.schema.table_id.database for table in tables}),

@@ -77,7 +77,7 @@ class MySqlLedger:
 
     def peek(self, pipeline: str) -> LedgerState | None:
         """See ``Ledger.peek``."""
-        return self._in_transaction(lambda s: self.tables.load(s, pipeline) if self.tables.exists(s) else None)
+        return self._in_transaction(lambda s: self.tables.load(s, pipeline))
 
     def pipelines(self) -> list[str]:
         """See ``Ledger.pipelines``."""
