@@ -33,6 +33,9 @@ _TOKEN = re.compile(
     r"|(?P<sign><=>|->>|:=|<<|>>|<=|>=|<>|!=|&&|\|\||->|@@|/(?!\*)|[-+*%=<>!~^&|(),.;:@])",
     re.DOTALL,
 )
+# A name cannot begin so. MySQL and MariaDB, or TiDB, read a number and then the rest as another word: `1e5FROM`, `1.1FROM`,
+# `.5FROM`, `0x1SELECT`. If a text begins so and is no number to its end, what it says depends on who reads it.
+_NUMBER_AND_MORE = re.compile(r"\d++(?:\.|[eE][-+0-9])|\.\d|0[xX][0-9a-fA-F]|0[bB][01]")
 _DOT = re.compile(r"(?P<sign>\.)")
 _AFTER_DOT = re.compile(rf"[{_LETTER}]++")
 _ESCAPE = {quote: re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL) for quote in "'\""}
@@ -70,6 +73,11 @@ class Word:
     def says(self, keyword: str) -> bool:
         """Whether the word is this keyword or sign (in upper case)."""
         return self._keyword == keyword
+
+    @property
+    def is_sign(self) -> bool:
+        """Whether the word is punctuation, such as ``(`` or ``<=>``: neither a name nor a keyword nor a value."""
+        return not self.is_name and not self.is_literal and _IS_LETTER.match(self.text) is None
 
     @property
     def is_text(self) -> bool:
@@ -134,13 +142,18 @@ def _scanned(statement: str) -> list[Word] | None:
 
 
 def _next(statement: str, at: int, found: list[Word]) -> re.Match[str] | None:
-    """The token at a place. A dot directly after a name belongs to the name, and a name follows it: ``t.1e5``."""
+    """The token at a place; ``None`` if there is none, or servers disagree on where it ends.
+
+    A dot directly after a name belongs to the name, and a name follows it: ``t.1e5``.
+    """
     before = found[-1] if found and found[-1].end == at else None
     if before is not None and statement[at] == "." and not before.is_literal and _IS_LETTER.match(before.written[-1]):
         return _DOT.match(statement, at)
     if before is not None and before.text == "." and len(found) > 1 and found[-2].end == before.start:
         return _AFTER_DOT.match(statement, at) or _TOKEN.match(statement, at)
-    return _TOKEN.match(statement, at)
+    token = _TOKEN.match(statement, at)
+    is_number = token is not None and token.lastgroup in ("number", "hex", "bits")
+    return None if not is_number and _NUMBER_AND_MORE.match(statement, at) else token
 
 
 def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word | None:

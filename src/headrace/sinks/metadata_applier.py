@@ -38,6 +38,8 @@ class TableDescription:
     table_id: TableId
     columns: tuple[str, ...]
     has_rows: bool
+    """True for a view: its rows are not read, because a query may run for any time."""
+    is_view: bool = False
 
 
 class Begun(StrEnum):

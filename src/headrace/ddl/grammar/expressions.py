@@ -60,7 +60,7 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         reader.fail("it reads a sequence")
     if is_called and text in FUNCTIONS:
         return
-    if is_called and word.text[0].isalpha() and text not in BEFORE_PARENTHESIS:
+    if is_called and not word.is_sign and text not in BEFORE_PARENTHESIS:
         reader.fail(f"it calls {text}, which is not a function that is known")
     if text == "FOR" and reader.peek().is_literal:
         return  # SUBSTRING(… FROM 1 FOR 2)

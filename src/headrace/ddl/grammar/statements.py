@@ -46,7 +46,9 @@ def judge(statement: str, database: str) -> Judgement:
     if has_too_many_words(statement):
         return Judgement(f"it has more than {MOST_WORDS:,} words")
     if found is None:
-        return Judgement("a string, a name or a comment in it does not end, or it has characters that no statement has")
+        return Judgement(
+            "a string, a name or a comment in it does not end, a number runs into a word, or a character in it belongs to no word"
+        )
     if not found:
         return Judgement()
     reader = Reader(found, database)

@@ -157,7 +157,7 @@ def row_checksum(session: MySqlSession, table_id: TableId) -> str:
 
 
 def queried_checksum(session: MySqlSession, table_id: TableId, partition: str = "") -> str:
-    """A checksum over the rows of a table, or of one of its partitions; empty if there is no table of that name.
+    """A checksum over the rows of a table, or of one of its partitions; empty if there is no table of that name, or a view.
 
     TiDB has no CHECKSUM TABLE, and its ADMIN CHECKSUM TABLE includes the keys, which contain table ids.
     """
@@ -166,7 +166,7 @@ def queried_checksum(session: MySqlSession, table_id: TableId, partition: str = 
 
 
 def row_sample(session: MySqlSession, table_id: TableId) -> str:
-    """A checksum over the first rows of a table by its primary key; empty if there is no table of that name."""
+    """A checksum over the first rows of a table by its primary key; empty if there is no table of that name, or a view."""
     key = session.find(
         [
             "SELECT seq_in_index, column_name FROM information_schema.statistics"
@@ -182,7 +182,7 @@ def row_sample(session: MySqlSession, table_id: TableId) -> str:
 
 def _checksum(session: MySqlSession, table_id: TableId, place: str, end: str = "") -> str:
     description = describe(session, table_id)
-    if description is None:
+    if description is None or description.is_view:
         return ""
     names = [quote_name(column) for column in description.columns]
     values = ", ".join(f"ISNULL({name}), CAST({name} AS BINARY)" for name in names)
@@ -222,6 +222,12 @@ def creation_times(session: MySqlSession, tables: Collection[TableId]) -> dict[T
         parameters = [text for name in names for text in (database, name)] if few else [database]
         found |= {TableId(database, str(name)): str(time) for name, time in session.find(selects, parameters, columns=2)}
     return {table_id: time for table_id, time in found.items() if table_id in tables}
+
+
+def is_view(session: MySqlSession, table_id: TableId) -> bool:
+    """Whether there is a view of that name."""
+    select = "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ? AND table_type LIKE '%VIEW'"
+    return session.finds(select, (table_id.database, table_id.table))
 
 
 def view_query(session: MySqlSession, table_id: TableId) -> str | None:
@@ -361,4 +367,6 @@ def _table(session: MySqlSession, table_id: TableId) -> TableDescription | None:
     found = columns(session, table_id)
     if found is None:
         return None
-    return TableDescription(table_id, found, bool(found) and session.finds(f"SELECT 1 FROM {qualified(table_id)} LIMIT 1"))
+    if not found or is_view(session, table_id):
+        return TableDescription(table_id, found, has_rows=bool(found), is_view=True)
+    return TableDescription(table_id, found, session.finds(f"SELECT 1 FROM {qualified(table_id)} LIMIT 1"))

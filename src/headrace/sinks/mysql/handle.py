@@ -79,6 +79,18 @@ def refuse_coarse_keys(session: MySqlSession, table_id: TableId, columns: Iterab
             )
 
 
+def refuse_views(session: MySqlSession, table_id: TableId) -> None:
+    """Raises refusal.Refused if the target is a view: through it, rows would reach a table that is perhaps not the pipeline's."""
+    if catalogue.is_view(session, table_id):
+        raise refusal.Refused(
+            Problem(
+                table_id,
+                "the target has a view of this name, and rows are written only into tables.",
+                hint=f"Leave it out with --tables, or run DROP VIEW {qualified(table_id)}; in the target if a table belongs there.",
+            )
+        )
+
+
 def refuse_non_transactional(session: MySqlSession, schema: TableSchema, *, allowed: bool) -> None:
     """Raises refusal.Refused if the target's engine has no transactions. ``allowed``: accepted for a table with a key."""
     table_id = schema.table_id

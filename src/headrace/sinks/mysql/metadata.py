@@ -261,6 +261,8 @@ class MySqlMetadataApplier:
         return tuple(notices)
 
     def _taken_over(self, change: SchemaChange, present: TableDescription) -> tuple[Notice, ...]:
+        if present.is_view:
+            raise refused(change, "the target has a view of this name.", "Drop the view in the target if a table belongs there.")
         if not present.has_rows:
             return ()
         if not self._adopt:

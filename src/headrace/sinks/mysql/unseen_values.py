@@ -27,7 +27,7 @@ def refuse_unseen_values(session: MySqlSession, change: SchemaChange, time_zone:
     """
     events = [event for event in change.events if isinstance(event, (AddColumnEvent, AlterColumnTypeEvent))]
     present = catalogue.describe(session, change.table_id) if events else None
-    if present is None or not present.has_rows:
+    if present is None or present.is_view or not present.has_rows:
         return []
     notices: list[Notice] = []
     for event in events:

@@ -307,6 +307,7 @@ class MySqlWriter:
     def _write_piece(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
         piece = replace(piece, schema=handle.with_plain_columns(session, piece.schema))
         if piece.table_id not in self._verified:
+            handle.refuse_views(session, piece.table_id)
             handle.refuse_non_transactional(session, piece.schema, allowed=self._settings.allow_non_transactional)
             handle.require_index(session, piece.schema)
             columns = held_columns(session, piece.table_id)
