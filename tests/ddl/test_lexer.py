@@ -56,6 +56,27 @@ def test_what_stands_in_comments_of_tidb_is_written_into_such_for_servers_that_m
     assert [word.feature for word in again or ()] == [word.feature for word in found]
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a /*T! , b */ c", "a , b c"),
+        ("a /*T![ttl] TTL=`d` + INTERVAL 1 DAY TTL_ENABLE = 'OFF' */", None),
+        ("a /*T![auto_rand] AUTO_RANDOM(5, 54) */ /*T! SHARD_ROW_ID_BITS=4 PRE_SPLIT_REGIONS=2 */", None),
+        ("a /*T![placement] PLACEMENT POLICY=eu */ /*T![ttl] REMOVE TTL */ /*T![affinity] AFFINITY='table' */", None),
+        ("a /*T! TTL_ENABLE='*/ x' */", "a TTL_ENABLE='*/ x'"),
+        ("a /*T! TTL=`*/` */", "a TTL=`*/`"),
+        ("a /*T! TTL_ENABLE='/*' */", "a TTL_ENABLE='/*'"),
+        ("a /*T! GLOBAL, b */", "a GLOBAL, b"),
+        ("a /*T! AUTO_RANDOM(5 */ )", "a AUTO_RANDOM(5 )"),
+        ("a ( /*T! GLOBAL ) */", "a ( GLOBAL )"),
+        ("a /*T! `GLOBAL` */ /*T! 'GLOBAL' */ /*T! AUTO_ID_CACHE 1 FROM b */", "a `GLOBAL` 'GLOBAL' AUTO_ID_CACHE 1 FROM b"),
+    ],
+)
+def test_only_options_are_written_into_comments_of_tidb(text: str, written: str | None) -> None:
+    """A server that skips the comment would read another statement, or the end of the comment elsewhere."""
+    assert " ".join(rendered(words(text) or (), features=True).split()) == (written or text)
+
+
 def test_keywords_between_backquotes_and_in_strings_are_none() -> None:
     name, text, keyword = words("`drop` 'drop' drop") or ()
     assert [word.says("DROP") for word in (name, text, keyword)] == [False, False, True]

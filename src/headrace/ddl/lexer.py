@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise, repeat
 
 from headrace.ddl.statement_cache import remembered
 
@@ -44,6 +45,13 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r
 _GLUED = frozenset("(),.")
 _IS_LETTER = re.compile(f"[{_LETTER}]")
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+_OPTIONS = {
+    *("AFFINITY", "AUTO_ID_CACHE", "AUTO_RANDOM", "AUTO_RANDOM_BASE", "CLUSTERED", "FORCE", "GLOBAL", "NONCLUSTERED", "PLACEMENT"),
+    *("PRE_SPLIT_REGIONS", "REMOVE", "SHARD_ROW_ID_BITS", "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL"),
+}
+_UNITS = {"SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"}
+_OF_OPTIONS = {*_OPTIONS, *_UNITS, "=", "+", "(", ")", "DEFAULT", "INTERVAL", "POLICY"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +194,11 @@ def quoted_text(text: str) -> str:
 def rendered(found: Sequence[Word], *, features: bool = False) -> str:
     """The words as text that every server reads as these words.
 
-    With ``features``, words that were in TiDB comments are put into such comments again, for servers that may not support them.
+    With ``features``, options that were in TiDB comments are put into such comments again, for servers that may not support them.
     """
     pieces: list[str] = []
     opened, former = "", None
-    for word in found:
-        feature = word.feature if features else ""
+    for word, feature in zip(found, kept_features(found) if features else repeat(""), strict=False):
         if feature != opened:
             pieces.append(" */" if opened else "")
             pieces.append(f" {feature} " if feature else " ")
@@ -200,6 +207,33 @@ def rendered(found: Sequence[Word], *, features: bool = False) -> str:
         pieces.append(word.written or word.text)
         opened, former = feature, word
     return "".join([*pieces, " */" if opened else ""]).strip(" ")
+
+
+def kept_features(found: Sequence[Word]) -> list[str]:
+    """For each word the opening of the TiDB comment in which :func:`rendered` puts it; empty for a word outside of comments.
+
+    Only options that TiDB itself writes this way stay in comments. A server that skips them has the same table without the option.
+    A server that skipped other words (a part of a query, a key, or a text with the end of a comment in it) would read another
+    statement than the one that was judged.
+    """
+    kept: list[str] = []
+    for feature, group in groupby(found, key=lambda word: word.feature):
+        run = list(group)
+        kept += [feature if feature and _is_option(run) else ""] * len(run)
+    return kept
+
+
+def _is_option(run: Sequence[Word]) -> bool:
+    """Whether the words of a TiDB comment are nothing but options and their values."""
+    if run[0]._keyword not in _OPTIONS:
+        return False
+    depth = 0
+    for former, word in pairwise(run):
+        depth += word.says("(") - former.says(")")
+        is_value = word.is_literal or word.is_name or former.says("=") or (word.says(",") and depth > 0)
+        if depth < 0 or _COMMENT_MARK.search(word.written) or not (is_value or word._keyword in _OF_OPTIONS):
+            return False
+    return depth == run[-1].says(")")
 
 
 def _is_one_name(former: Word, word: Word) -> bool:
