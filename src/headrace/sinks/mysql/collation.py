@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 
-from headrace.ddl.lexer import NO_SYNTAX, Cursor, rendered
+from headrace.ddl.lexer import Cursor, rendered
+from headrace.ddl.mask import edited, masked, name_found
 from headrace.ddl.statement import read_statement
 from headrace.model.table import TableId, folded_name
 from headrace.sinks.mysql.types import qualified
 
-_SKIPPED = re.compile(rf"{NO_SYNTAX}|/\*T!.*?\*/", re.DOTALL)
-_CHARSET = re.compile(r"\b(?:CHARACTER\s+SET|CHARSET)\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
+_NAMED = r"\s*=?\s*(?P<name>\w+|\.+)"  # TiDB also takes the name in quotes
+_CHARSET = re.compile(rf"\b(?:CHARACTER\s+SET|CHARSET)\b{_NAMED}", re.IGNORECASE)
 _COLLATE = re.compile(r"\bCOLLATE\b", re.IGNORECASE)
-_COLLATION = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
+_COLLATION = re.compile(rf"\bCOLLATE\b{_NAMED}", re.IGNORECASE)
 _CAST = re.compile(r"\bAS\s+N?CHAR\b", re.IGNORECASE)
 _BINARY = re.compile(
     r"\b(?P<type>(?:CHAR|CHARACTER(?!\s+SET)|VARCHAR|VARCHARACTER|(?:TINY|MEDIUM|LONG)?TEXT)\b(?:\s*\(\s*\d+\s*\))?"
@@ -46,13 +47,13 @@ def create_table(statement: str, default: str, *, by_bytes: bool = False) -> str
     CREATE TABLE … LIKE is not changed. ``by_bytes``: see :func:`spell_out`.
     """
     spelled = spell_out(statement, by_bytes=by_bytes)
-    end = _after_columns(_visible(spelled))
+    end = _after_columns(masked(spelled))
     return spelled if end is None else _with_default(spelled, end, default)
 
 
 def names_none(statement: str) -> bool:
     """Whether it is a CREATE TABLE whose collation is left to its database."""
-    visible = _visible(statement)
+    visible = masked(statement)
     end = _after_columns(visible) if _CREATE_TABLE.match(visible) else None
     return end is not None and not _COLLATE.search(visible, end) and not _CHARSET.search(visible, end)
 
@@ -68,24 +69,25 @@ def spell_out(statement: str, *, by_bytes: bool = False) -> str:
     ``binary``, which makes a text column a column of bytes, has only its own collation. ``by_bytes``: the source compares byte by
     byte, whatever it names, so every character set and collation becomes the one that does so, except for ``binary``.
     """
-    visible = _visible(statement)
+    visible = masked(statement)
     if not _WITH_CHARSETS.match(visible):
         return statement
     if by_bytes:
         statement = _all_by_bytes(statement)
-        visible = _visible(statement)
-    for named in reversed(list(_CHARSET.finditer(visible))):
+        visible = masked(statement)
+    edits = []
+    for named in _CHARSET.finditer(visible):
         clause = _clause_around(visible, named.start())
+        charset = name_found(statement, named)
         if (
-            named["name"].lower() != "binary"
+            charset not in ("", "binary")
             and not _COLLATE.search(clause)
             and not _CAST.search(clause)
             and not _BINARY.search(clause.replace("(", " ").replace(")", " "))
         ):
-            charset, end = named["name"].lower(), named.end()
             collation = BY_BYTES if by_bytes else _EXCEPTIONS.get(charset, f"{charset}_bin")
-            statement = f"{statement[:end]} COLLATE {collation}{statement[end:]}"
-    return statement
+            edits.append((named.end(), named.end(), f" COLLATE {collation}"))
+    return edited(statement, edits)
 
 
 def to_modify(created: str, table_id: TableId, column: str, collation: str) -> str:
@@ -113,23 +115,22 @@ def to_modify(created: str, table_id: TableId, column: str, collation: str) -> s
 
 
 def _all_by_bytes(statement: str) -> str:
-    for found in reversed(list(_BINARY.finditer(_visible(statement)))):  # the attribute selects a PAD SPACE collation
-        statement = statement[: found.end("type")] + statement[found.end() :]
-    visible = _visible(statement)
+    # The attribute BINARY selects a PAD SPACE collation.
+    statement = edited(statement, [(found.end("type"), found.end(), "") for found in _BINARY.finditer(masked(statement))])
+    visible = masked(statement)
     named = [(found, "utf8mb4") for found in _CHARSET.finditer(visible)] + [(f, BY_BYTES) for f in _COLLATION.finditer(visible)]
-    for found, name in sorted(named, key=lambda item: -item[0].start()):
-        if found["name"].lower() != "binary" and not _CAST.search(_clause_around(visible, found.start())):
-            statement = statement[: found.start("name")] + name + statement[found.end("name") :]
-    return statement
-
-
-def _visible(statement: str) -> str:
-    """The statement with strings, names and comments blanked out; every other character keeps its place."""
-    return _SKIPPED.sub(lambda found: " " * len(found[0]), statement)
+    return edited(
+        statement,
+        [
+            (*found.span("name"), name)
+            for found, name in named
+            if name_found(statement, found) not in ("", "binary") and not _CAST.search(_clause_around(visible, found.start()))
+        ],
+    )
 
 
 def _with_default(statement: str, after: int | None, collation: str) -> str:
-    visible = _visible(statement)
+    visible = masked(statement)
     if _COLLATE.search(visible, after or 0):
         return statement
     end = len(statement) if after is None else after

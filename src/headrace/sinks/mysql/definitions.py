@@ -21,7 +21,7 @@ _PARTS = (
     ("unique", re.compile(rf"(?:UNIQUE KEY {_NAME}|PRIMARY KEY)")),
     ("key", re.compile(rf"(?:\w+ )?KEY {_NAME}")),
     ("constraint", re.compile(rf"CONSTRAINT {_NAME}")),
-    ("partition", re.compile(r"\(?(?:SUB)?PARTITION `?([^\s`]+)`? ")),
+    ("partition", re.compile(r"\(?(?:SUB)?PARTITION (`(?:[^`]|``)+`|\S+) ")),
 )
 _BY_KIND = frozenset({"unique", "partition"})
 """Such a part has the same effect under another name: it refuses or replaces rows, or has rows that were to be removed."""
