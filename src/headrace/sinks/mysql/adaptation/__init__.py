@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pymysql
 
+from headrace.ddl.lexer import Cursor, kept_features, rendered, words
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.table import TableId
 from headrace.sinks.mysql import catalogue
@@ -18,11 +19,10 @@ from headrace.sinks.mysql.adaptation import collations, features, foreign_keys, 
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
-from headrace.sinks.mysql.text import unquoted_name
 
 __all__ = ["Adapted", "Server", "UnadaptableError", "adapt", "adapt_for"]
 
-_OF_INDEX = re.compile(r"\s*(?:DROP|RENAME|ALTER)\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?(?P<name>[^\s;]+)", re.IGNORECASE)
+_OF_INDEX = re.compile(r"\s*(?:DROP|RENAME|ALTER)\s+(?:INDEX|KEY)\b", re.IGNORECASE)
 _VECTOR = re.compile(r"\bVECTOR\b(?!\s+(?:INDEX|KEY)\b)(?:\s*<\s*FLOAT\s*>)?(?:\s*\(\s*\d+\s*\))?", re.IGNORECASE)
 
 
@@ -80,6 +80,7 @@ def adapt(statement: str, session: MySqlSession, database: str, foreign: Collect
 
 def adapt_for(statement: str, server: Server, database: str = "", foreign: Collection[TableId] = ()) -> Adapted:
     """See :func:`adapt`."""
+    statement = _without_hidden_words(statement)
     draft = Draft(statement)
     kind = read_statement(statement, database).kind
     if kind in _OF_TABLES:
@@ -106,12 +107,25 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
     return Adapted(draft.text, tuple(draft.notices))
 
 
+def _without_hidden_words(statement: str) -> str:
+    """The statement with no word in a TiDB comment except options.
+
+    What TiDB executes is looked at like the rest of the statement, and servers that skip such comments get the same statement.
+    """
+    found = words(statement) or ()
+    is_hidden = any(word.feature != kept for word, kept in zip(found, kept_features(found), strict=True))
+    return rendered(found, features=True) if is_hidden else statement
+
+
 def _leave_out_indexes(draft: Draft, server: Server) -> None:
     """An index that was left out at its creation cannot be dropped, renamed or hidden."""
 
     def is_of_missing_index(text: str, masked: str) -> bool:
-        found = _OF_INDEX.match(masked)
-        return found is not None and not server.has_index(unquoted_name(text[found.start("name") : found.end("name")]))
+        if not _OF_INDEX.match(masked):
+            return False
+        clause = Cursor(words(text) or (), begin=2)
+        clause.accept("IF", "EXISTS")
+        return not server.has_index(clause.next().text)
 
     draft.drop_clauses(is_of_missing_index, f"{{clause}} was left out: {server.name} has no such index.")
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from headrace.ddl.mask import name_found
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
 
-_COLLATE = re.compile(r"\bCOLLATE\s*=?\s*(?P<name>\w+)", re.IGNORECASE)
-_CHARSET = re.compile(r"\b(?P<kept>(?:CHARACTER\s+SET|CHARSET)\s*=?\s*)(?P<name>gb18030)\b", re.IGNORECASE)
+_COLLATE = re.compile(r"\bCOLLATE\b\s*=?\s*(?P<name>\w+|\.+)", re.IGNORECASE)
+_CHARSET = re.compile(r"\b(?:CHARACTER\s+SET|CHARSET)\b\s*=?\s*(?P<name>\w+|\.+)", re.IGNORECASE)
 # Unicode 14 instead of 9, and what MariaDB itself substitutes since 11.4.5.
 _NEAREST = {
     "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
@@ -29,10 +30,10 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
 
     Raises UnadaptableError if there is none that treats the same, or nearly the same, texts as equal: see :data:`EQUAL`.
     """
-    knows = cache(knows)
+    knows, edits = cache(knows), []
     for found in reversed(list(_COLLATE.finditer(draft.masked))):
-        name = found["name"].lower()
-        if knows(name):
+        name = name_found(draft.text, found)
+        if not name or knows(name):
             continue
         equal = EQUAL.get(name)
         if equal is None or not knows(equal):
@@ -41,6 +42,9 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
                 "Make the change by hand with a collation of your choice, and skip it; or edit it.",
             )
         draft.tell(f"collation {name} became {equal}, since {server} does not have it.")
-        draft.put(found.start("name"), found.end("name"), equal)
-    if _CHARSET.search(draft.masked) and not knows("gb18030_bin"):
-        draft.replace(_CHARSET, r"\g<kept>utf8mb4", f"character set gb18030 became utf8mb4, since {server} does not have it.")
+        edits.append((*found.span("name"), equal))
+    draft.edit(edits)
+    charsets = [found for found in _CHARSET.finditer(draft.masked) if name_found(draft.text, found) == "gb18030"]
+    if charsets and not knows("gb18030_bin"):
+        draft.tell(f"character set gb18030 became utf8mb4, since {server} does not have it.")
+        draft.edit((*found.span("name"), "utf8mb4") for found in charsets)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
-from headrace.ddl.lexer import NO_SYNTAX
+from headrace.ddl.mask import edited, masked
 
-_NO_SYNTAX = re.compile(rf"{NO_SYNTAX}|/\*T!.*?\*/", re.DOTALL)
+_PARENTHESIS = re.compile(r"[()]")
+_PARENTHESIS_OR_COMMA = re.compile(r"[(),]")
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+(?:(?:GLOBAL|LOCAL)?\s*TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
 _ALTER_TABLE = re.compile(r"\s*ALTER\s+(?:IGNORE\s+)?TABLE\s+[^\s,;]+", re.IGNORECASE)
 _INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+){0,2}INDEX\b", re.IGNORECASE)
@@ -31,7 +33,7 @@ class Draft:
     """
 
     def __init__(self, text: str) -> None:
-        self._text, self._masked = text, _masked(text)
+        self._text, self._masked = text, masked(text)
         self._notices: dict[str, None] = {}
 
     @property
@@ -44,7 +46,7 @@ class Draft:
 
     @property
     def masked(self) -> str:
-        """The text with dots for names, strings and TiDB's comments, and spaces for other comments. Positions do not change."""
+        """The text as :func:`headrace.ddl.mask.masked` shows it, without strings and names. Positions do not change."""
         return self._masked
 
     @property
@@ -57,29 +59,24 @@ class Draft:
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
         self._notices[notice.replace("{clause}", shown)] = None
 
-    def put(self, start: int, end: int, text: str = "") -> None:
-        """Replaces a part of the text. It must not begin or end inside a name or string."""
-        self._text = self._text[:start] + text + self._text[end:]
-        self._masked = self._masked[:start] + _masked(text) + self._masked[end:]
+    def edit(self, edits: Iterable[tuple[int, int, str]]) -> None:
+        """Replaces parts of the text by other text, each given as (start, end, text), in one pass.
+
+        All positions are those before the call. The parts must not overlap, and must not begin or end inside a name or string.
+        """
+        known = list(edits)
+        self._text = edited(self._text, known)
+        self._masked = edited(self._masked, [(start, end, masked(text)) for start, end, text in known])
 
     def replace(self, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str], notice: str) -> None:
         """Replaces every match in the masked text. An empty notice adds none."""
-        pieces, at = [], 0
         matches = list(pattern.finditer(self._masked))
         if notice:
             for match in reversed(matches):
                 self.tell(notice, self._text[match.start() : match.end()])
-        for match in matches:
-            new = match.expand(replacement) if isinstance(replacement, str) else replacement(match)
-            pieces += [(self._text[at : match.start()], self._masked[at : match.start()]), (new, _masked(new))]
-            at = match.end()
-        if matches:
-            pieces.append((self._text[at:], self._masked[at:]))
-            self._text, self._masked = ("".join(part) for part in zip(*pieces, strict=True))
-
-    def set(self, text: str) -> None:
-        """Starts over with another text."""
-        self._text, self._masked = text, _masked(text)
+        self.edit(
+            (*match.span(), match.expand(replacement) if isinstance(replacement, str) else replacement(match)) for match in matches
+        )
 
     def clauses(self) -> list[tuple[int, int]]:
         """The bounds of the clauses; empty for statements without clauses."""
@@ -94,12 +91,13 @@ class Draft:
 
     def drop_clauses(self, wanted: Callable[[str, str], bool], notice: str) -> None:
         """Removes the clauses for which ``wanted(text, masked text)`` holds. A statement with no other clauses becomes empty."""
-        masked = self.masked
+        masked, dropped = self.masked, []
         for start, end in reversed(self.clauses()):
             if wanted(self.text[start:end], masked[start:end]):
                 if notice:
                     self.tell(notice, self.text[start:end])
-                self.put(start, end)
+                dropped.append((start, end, ""))
+        self.edit(dropped)
         self.tidy()
 
     def tidy(self) -> None:
@@ -107,42 +105,36 @@ class Draft:
         masked, clauses = self.masked, self.clauses()
         if not clauses:
             if _ALTER_DATABASE.match(masked):
-                self.set("")
+                self._text = self._masked = ""
             return
         kept = [(start, end) for start, end in clauses if not _EMPTY.fullmatch(masked[start:end])]
-        if len(kept) < len(clauses):
-            parts = ",".join(self.text[start:end] for start, end in kept)
-            self.set(self.text[: clauses[0][0]] + parts + self.text[clauses[-1][1] :] if kept else "")
-
-
-def _masked(text: str) -> str:
-    return _NO_SYNTAX.sub(_mask, text)
-
-
-def _mask(found: re.Match[str]) -> str:
-    is_comment = found[0][0] in "/-#" and not found[0].startswith("/*T!")
-    return (" " if is_comment else ".") * len(found[0])
+        if not kept:
+            self._text = self._masked = ""
+        elif len(kept) < len(clauses):
+            between = [(end, start, ",") for (_, end), (start, _) in pairwise(kept)]
+            self.edit([(clauses[0][0], kept[0][0], ""), *between, (kept[-1][1], clauses[-1][1], "")])
 
 
 def closing(masked: str, opening: int) -> int:
     """The position after the parenthesis that closes the one at ``opening``."""
     depth = 0
-    for at in range(opening, len(masked)):
-        depth += (masked[at] == "(") - (masked[at] == ")")
+    for found in _PARENTHESIS.finditer(masked, opening):
+        depth += 1 if found[0] == "(" else -1
         if depth == 0:
-            return at + 1
+            return found.end()
     return len(masked)
 
 
 def _parts(masked: str, start: int) -> Iterator[tuple[int, int]]:
     """The bounds of the parts between commas, up to the end or to the parenthesis that closes them."""
     depth, begin = 0, start
-    for at in range(start, len(masked)):
-        if masked[at] == ")" and depth == 0:
+    for found in _PARENTHESIS_OR_COMMA.finditer(masked, start):
+        sign, at = found[0], found.start()
+        if sign == ")" and depth == 0:
             yield begin, at
             return
-        depth += (masked[at] == "(") - (masked[at] == ")")
-        if masked[at] == "," and depth == 0:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
             yield begin, at
             begin = at + 1
     yield begin, len(masked)

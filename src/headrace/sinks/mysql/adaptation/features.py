@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from headrace.ddl.lexer import NO_SYNTAX, words
+from headrace.ddl.lexer import NO_SYNTAX, Cursor, words
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 
-_COMMENT = re.compile(rf"(?P<kept>{NO_SYNTAX})|/\*T!(?:\[(?P<feature>[^\]]*)\])?(?P<body>.*?)\*/", re.DOTALL)
-_WITHOUT_LOSS = frozenset({"clustered_index", "force_inc"})
+_COMMENT = re.compile(rf"(?P<kept>{NO_SYNTAX})|/\*T!(?:\[[^\]]*\])?(?P<body>.*?)\*/", re.DOTALL)
+_WITHOUT_LOSS = frozenset({"CLUSTERED", "NONCLUSTERED", "FORCE"})
 _PLAIN_NOT = re.compile(r"\)[^()]*?\s(?P<special>GLOBAL\b|WHERE\b.*)", re.IGNORECASE | re.DOTALL)
 _UNIQUE = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?\bUNIQUE\b(?:\s+(?:INDEX|KEY)\b)?", re.IGNORECASE)
 _INDEX = re.compile(r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE)
@@ -42,10 +42,11 @@ _HINT = re.compile(r"\s*(?:LOCK|ALGORITHM)\s*=?\s*\w+\s*;?\s*", re.IGNORECASE)
 _CHECK = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!CHECK\b)\S+\s+)?)?\bCHECK\s*(?=\()", re.IGNORECASE)
 _ENFORCED = re.compile(r"\s*(?:NOT\s+)?ENFORCED\b", re.IGNORECASE)
 _CHECK_CLAUSE = re.compile(r"\s*(?:ALTER|DROP)\s+(?:CHECK|CONSTRAINT)\b", re.IGNORECASE)
-_DEFINER = re.compile(r"\bDEFINER\s*=\s*(?!CURRENT_USER)\S+(?=\s+SQL\b|\s+VIEW\b)", re.IGNORECASE)
 _ENCRYPTION = re.compile(r"\b(?:DEFAULT\s+)?ENCRYPTION\s*=?\s*\.+", re.IGNORECASE)
 _SEQUENCE = re.compile(
-    r"\bDEFAULT\s*(?:\(\s*)?(?:NEXT\s+VALUE\s+FOR\s+[\w$.]+|NEXTVAL\s*\(\s*[\w$.]+\s*\))(?:\s*\))?", re.IGNORECASE
+    r"\b(?P<altered>SET\s+)?DEFAULT\s*(?P<opened>\(\s*)?(?:NEXT\s+VALUE\s+FOR\b\s*[\w.]+"
+    r"|NEXTVAL\s*\(\s*[\w.]+\s*\))(?(opened)\s*\))",
+    re.IGNORECASE,
 )
 _FUNCTION_OF_TIDB = re.compile(
     r"TIDB_\w+|VITESS_HASH|SM3|VEC_\w+|APPROX_\w+|JSON_SUM_CRC32|JSON_MEMBEROF|FORMAT_NANO_TIME|UUID_V\d|UUID_VERSION|UUID_TIMESTAMP|TRANSLATE",
@@ -56,7 +57,20 @@ _PRIMARY = re.compile(r"\bPRIMARY\s+KEY\b", re.IGNORECASE)
 
 def make_views_own(draft: Draft) -> None:
     """Gives a view the user as which Headrace connects, in place of its user in the source."""
-    draft.replace(_DEFINER, "DEFINER = CURRENT_USER", "{clause} became the user that Headrace connects as.")
+    head = Cursor(words(draft.text) or ())
+    head.accept("CREATE")
+    head.accept("OR", "REPLACE")
+    if head.accept("ALGORITHM", "="):
+        head.next()
+    start = head.peek().start
+    if not head.accept("DEFINER", "=") or head.peek().says("CURRENT_USER"):
+        return
+    head.next()  # any word may be a name here, such as VIEW
+    while head.accept("@"):
+        head.next()
+    end = head.last.end
+    draft.tell("{clause} became the user that Headrace connects as.", draft.text[start:end])
+    draft.edit([(start, end, "DEFINER = CURRENT_USER")])
 
 
 def refuse_functions_of_tidb(statement: str, server: str) -> None:
@@ -73,7 +87,11 @@ def refuse_functions_of_tidb(statement: str, server: str) -> None:
 def leave_out_of_others(draft: Draft) -> None:
     """Removes what is not meant for any target: encryption, and sequences, which are not replicated."""
     draft.replace(_ENCRYPTION, "", "")
-    draft.replace(_SEQUENCE, "", "{clause} was left out: rows come with their values, and the sequence is not replicated.")
+    draft.replace(
+        _SEQUENCE,
+        lambda found: "DROP DEFAULT" if found["altered"] else "",
+        "{clause} was left out: rows come with their values, and the sequence is not replicated.",
+    )
 
 
 def leave_out(draft: Draft, server: str) -> None:
@@ -92,46 +110,49 @@ def leave_out(draft: Draft, server: str) -> None:
 
 
 def _leave_out_comments(draft: Draft, notice: str) -> None:
-    def shown(found: re.Match[str]) -> str:
-        if found["kept"] or found["feature"] in _WITHOUT_LOSS:
-            return found[0]
-        body = found["body"].strip()
-        if body.upper() == "GLOBAL":
-            return f" {body} "  # a global index is a different one, so the server must not ignore the word
-        draft.tell(notice, body)
-        return " "
-
-    draft.set(_COMMENT.sub(shown, draft.text))
+    edits = []
+    for found in _COMMENT.finditer(draft.text):
+        body = (found["body"] or "").strip()
+        if found["kept"] or body.upper() in _WITHOUT_LOSS:
+            continue
+        is_global = body.upper() == "GLOBAL"  # a global index is a different one, so the server must not ignore the word
+        edits.append((*found.span(), f" {body} " if is_global else " "))
+        if not is_global:
+            draft.tell(notice, body)
+    draft.edit(edits)
 
 
 def _leave_out_checks(draft: Draft) -> None:
     """The source has checked the rows, or was configured not to. If the target checked them again, it could only refuse them."""
     notice = "{clause} was left out: rows are checked where they are written, at the source."
-    at = 0
-    while (found := _CHECK.search(draft.masked, at)) is not None:
-        end = closing(draft.masked, found.end())
-        enforced = _ENFORCED.match(draft.masked, end)
-        end = enforced.end() if enforced else end
-        draft.tell(notice, draft.text[found.start() : end])
-        draft.put(found.start(), end)
-        at = found.start()
+    masked, checks, at = draft.masked, [], 0
+    while (found := _CHECK.search(masked, at)) is not None:
+        at = closing(masked, found.end())
+        enforced = _ENFORCED.match(masked, at)
+        at = enforced.end() if enforced else at
+        draft.tell(notice, draft.text[found.start() : at])
+        checks.append((found.start(), at, ""))
+    draft.edit(checks)
     draft.drop_clauses(lambda _, masked: bool(_CHECK_CLAUSE.match(masked)), notice)
 
 
 def _make_plain_indexes(draft: Draft, server: str) -> None:
     """Global and partial indexes become ordinary ones on the same columns. What they keep unique is unique at the source."""
+    edits = []
+    has_primary = bool(_PRIMARY.search(draft.masked))
     for start, end in reversed(draft.clauses()):
         clause, masked = draft.text[start:end], draft.masked[start:end]
         special = _PLAIN_NOT.search(masked) if _INDEX.match(masked) else None
         if special is None:
             continue
-        unique = _UNIQUE.search(masked)
-        if unique is not None and draft.is_create_table and not _PRIMARY.search(draft.masked):
+        unique = _UNIQUE.search(masked, 0, special.start("special"))
+        if unique is not None and draft.is_create_table and not has_primary:
             raise UnadaptableError(
                 f"{server} knows no such index, which is the only key of the table: {' '.join(clause.split())}.",
                 "Create the table by hand with the key that it is to have; it is then taken as it is.",
             )
         draft.tell(f"{{clause}} became a plain index, as {server} knows no other.", clause)
-        draft.put(start + special.start("special"), start + special.end("special"))
+        edits.append((start + special.start("special"), start + special.end("special"), ""))
         if unique is not None:
-            draft.put(start + unique.start(), start + unique.end(), "INDEX")
+            edits.append((start + unique.start(), start + unique.end(), "INDEX"))
+    draft.edit(edits)

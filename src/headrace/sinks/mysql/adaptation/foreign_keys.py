@@ -8,17 +8,12 @@ from collections.abc import Callable, Collection
 from headrace.ddl.lexer import Cursor, words
 from headrace.model.table import TableId
 from headrace.sinks.mysql.adaptation.draft import Draft
-from headrace.sinks.mysql.text import unquoted_name
 
-_NAME = r"[\w$.]+"
-_KEY = re.compile(
-    rf"\s*(?:ADD\s+)?(?:CONSTRAINT\s+(?:(?!FOREIGN\b)\S+\s+)?)?FOREIGN\s+KEY\b.*?\bREFERENCES\s+(?P<name>{_NAME})",
-    re.IGNORECASE | re.DOTALL,
-)
+_FOREIGN = re.compile(r"\bFOREIGN\s+KEY\b", re.IGNORECASE)
 _ACTION = r"(?:RESTRICT|CASCADE|SET\s+NULL|SET\s+DEFAULT|NO\s+ACTION)"
-_DROPPED = re.compile(r"\s*DROP\s+FOREIGN\s+KEY\s+(?:IF\s+EXISTS\s+)?(?P<name>[^\s;]+)", re.IGNORECASE)
 _OF_COLUMN = re.compile(
-    rf"\bREFERENCES\s+{_NAME}(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?:\s+MATCH\s+\w+)?(?:\s+ON\s+(?:DELETE|UPDATE)\s+{_ACTION})*",
+    r"\bREFERENCES\s*[\w.]+(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?:\s+MATCH\s+\w+)?"
+    rf"(?:\s*\bON\s+(?:DELETE|UPDATE)\s+{_ACTION})*",
     re.IGNORECASE,
 )
 
@@ -31,32 +26,48 @@ def leave_out(draft: Draft, database: str, foreign: Collection[TableId]) -> None
     folded = {name.folded for name in foreign}
 
     def is_foreign(text: str, masked: str) -> bool:
-        found = _KEY.match(masked)
-        return found is not None and _named(text[slice(*found.span("name"))], database).folded in folded
+        parent = _parent(text, database) if _FOREIGN.search(masked) else None
+        return parent is not None and parent.folded in folded
 
     draft.drop_clauses(
         is_foreign, "{clause} was left out: this table or the one that it refers to is not one of this pipeline's, or not there."
     )
+    ignored = []
     for start, end in reversed(draft.clauses()):
         masked = draft.masked[start:end]
-        if _KEY.match(masked):
+        if _FOREIGN.search(masked) and _parent(draft.text[start:end], database) is not None:
             continue
         for found in reversed(list(_OF_COLUMN.finditer(masked))):
             first, last = start + found.start(), start + found.end()
             draft.tell("{clause} of a column was left out, as TiDB ignores it.", draft.text[first:last])
-            draft.put(first, last)
+            ignored.append((first, last, ""))
+    draft.edit(ignored)
 
 
 def leave_out_missing(draft: Draft, server: str, has_key: Callable[[str], bool]) -> None:
     """Removes the DROP of keys that the table does not have, since they may have been left out at their creation."""
 
     def is_missing(text: str, masked: str) -> bool:
-        found = _DROPPED.match(masked)
-        return found is not None and not has_key(unquoted_name(text[slice(*found.span("name"))]))
+        clause = Cursor(words(text) or () if _FOREIGN.search(masked) else ())
+        if not clause.accept("DROP", "FOREIGN", "KEY"):
+            return False
+        clause.accept("IF", "EXISTS")
+        return not has_key(clause.next().text)
 
     draft.drop_clauses(is_missing, f"{{clause}} was left out: the table in {server} has no such key.")
 
 
-def _named(text: str, database: str) -> TableId:
-    named, name = Cursor(words(text) or ()).name()
-    return TableId(named or database, name)
+def _parent(text: str, database: str) -> TableId | None:
+    """The table to which the foreign key of a clause refers; ``None`` for a clause without one."""
+    clause = Cursor(words(text) or ())
+    clause.accept("ADD")
+    if clause.accept("CONSTRAINT") and not clause.peek().says("FOREIGN"):
+        clause.next()
+    if not clause.accept("FOREIGN", "KEY"):
+        return None
+    while not clause.done:
+        if clause.accept("REFERENCES"):
+            named, name = clause.name()
+            return TableId(named or database, name)
+        clause.next()
+    return None

@@ -9,7 +9,7 @@ from headrace.sinks.mysql.adaptation.draft import Draft, closing
 _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECASE)
 _NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
 _INTRODUCER = re.compile(r"\b_utf8mb4\s*(?=\.)", re.IGNORECASE)
-_COLLATE = re.compile(r"\s+COLLATE\s+\w+", re.IGNORECASE)
+_COLLATE = re.compile(r"\s+COLLATE\s+(?:\w+|\.+)", re.IGNORECASE)
 # A string is masked by dots, like a name, and would be scanned to its end from each dot.
 _ARROW = re.compile(r"(?<![\w$.])(?P<column>[\w$.]++)\s*+(?P<arrow>->>?)\s*+(?P<path>\w*+\.+)")
 _INDEX = re.compile(
@@ -52,6 +52,7 @@ def rewrite_view(draft: Draft) -> None:
 
 def _null_of_generated_columns(draft: Draft) -> None:
     """TiDB accepts NULL and NOT NULL anywhere among the attributes, also before the expression."""
+    edits = []
     for start, end in reversed(draft.clauses()):
         masked = draft.masked
         generated = _GENERATED.search(masked, start, end)
@@ -61,19 +62,21 @@ def _null_of_generated_columns(draft: Draft) -> None:
         for found in reversed([found for found in _NULL.finditer(masked, start, end) if found.start() not in expression]):
             if found["not"]:
                 draft.tell("NOT NULL of a generated column was left out, which MariaDB does not know.")
-            draft.put(found.start(), found.end())
+            edits.append((*found.span(), ""))
+    draft.edit(edits)
 
 
 def _collations_of_generated_columns(draft: Draft) -> None:
     """MariaDB requires the collation after the type, while TiDB also accepts it after the expression."""
+    edits = []
     for start, end in reversed(draft.clauses()):
         masked = draft.masked
         found = _GENERATED.search(masked, start, end)
         named = _COLLATE.search(masked, closing(masked, found.end()), end) if found else None
         if found is not None and named is not None:
             text = draft.text[named.start() : named.end()]
-            draft.put(named.start(), named.end())
-            draft.put(found.start(), found.start(), text)
+            edits += [(found.start(), found.start(), text), (*named.span(), "")]
+    draft.edit(edits)
 
 
 def _arrows(draft: Draft) -> None:
@@ -88,6 +91,7 @@ def _arrows(draft: Draft) -> None:
 
 
 def _visibility(draft: Draft) -> None:
+    edits = []
     for start, end in reversed(draft.clauses()):
         masked = draft.masked[start:end]
         found = _VISIBILITY.search(masked)
@@ -95,16 +99,16 @@ def _visibility(draft: Draft) -> None:
             continue
         word = "IGNORED" if found["hidden"] else "NOT IGNORED"
         draft.tell(f"{found[0].upper()} of an index became {word}, as MariaDB calls it.")
-        draft.put(start + found.start(), start + found.end(), word)
+        edits.append((start + found.start(), start + found.end(), word))
+    draft.edit(edits)
 
 
 def _defaults(draft: Draft) -> None:
     """Rows from the source are complete, so an unsupported default is not needed."""
-    at = 0
-    while (found := _DEFAULT.search(draft.masked, at)) is not None:
-        end = closing(draft.masked, found.end())
-        if _UNKNOWN_FUNCTIONS.search(draft.masked, found.end(), end):
-            draft.tell("{clause} was left out, which MariaDB does not know.", draft.text[found.start() : end])
-            draft.put(found.start(), end)
-            end = found.start()
-        at = end
+    masked, edits, at = draft.masked, [], 0
+    while (found := _DEFAULT.search(masked, at)) is not None:
+        at = closing(masked, found.end())
+        if _UNKNOWN_FUNCTIONS.search(masked, found.end(), at):
+            draft.tell("{clause} was left out, which MariaDB does not know.", draft.text[found.start() : at])
+            edits.append((found.start(), at, ""))
+    draft.edit(edits)
