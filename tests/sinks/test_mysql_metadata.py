@@ -404,6 +404,35 @@ def test_an_exchange_is_not_taken_for_done_while_its_rows_cannot_be_read(exchang
     assert (exchanging.execute("SELECT id FROM shop.t"), exchanging.execute("SELECT id FROM shop.u")) == ([(2,)], [])
 
 
+TOLD_APART = {
+    "digits of a FLOAT": ("FLOAT", ["'1.2345678'"], ["'1.2345679'"]),
+    "digits of a DOUBLE": ("DOUBLE", ["0.12345678901234566"], ["0.12345678901234568"]),
+    "the repeated hour": ("TIMESTAMP(6)", ["'2024-10-27 00:30:00.5'"], ["'2024-10-27 01:30:00.5'"]),
+    "zero and NULL": ("TIMESTAMP NULL", ["'0000-00-00'"], ["NULL"]),
+    "a digit of a time": ("TIME(6)", ["'-00:00:00.000001'"], ["'-00:00:00.000002'"]),
+    "bytes": ("VARBINARY(9)", ["x'00'"], ["x'0000'"]),
+    "case": ("VARCHAR(9)", ["'a'"], ["'A'"]),
+    "a long text": ("LONGTEXT", ["REPEAT('a', 9000000)"], ["CONCAT(REPEAT('a', 8999999), 'b')"]),
+    "values that look like two": ("VARCHAR(9), b VARCHAR(9)", ["'x#0#y', NULL"], ["'x', 'y#1'"]),
+    "values with the sign between them": ("VARCHAR(9), b VARCHAR(9)", ["'x#0#y', 'z'"], ["'x', 'y#0#z'"]),
+}
+
+
+@pytest.mark.parametrize("case", TOLD_APART)
+def test_rows_that_differ_in_any_way_have_another_checksum(target, case):
+    kind, *both = TOLD_APART[case]
+    for name, values in zip(("t", "u"), both, strict=True):
+        target.execute(f"CREATE TABLE shop.{name} (a {kind})")
+        target.execute(*(f"INSERT INTO shop.{name} VALUES ({value})" for value in values))
+    found = []
+    for zone in ("+00:00", "+08:00"):
+        with MySqlSession(read_settings(target.server.uri(time_zone=zone)), ddl=True) as session:
+            found.append([catalogue.queried_checksum(session, TableId("shop", name)) for name in ("t", "u")])
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
+    assert all(":None" not in checksum for checksum in found[0])
+
+
 def test_only_what_is_no_table_has_no_checksum(exchanging):
     exchanging.execute("CREATE TABLE shop.e (id INT)", "CREATE VIEW shop.w AS SELECT * FROM shop.u")
     exchanging.execute("CREATE TABLE shop.x (id INT)", "CREATE VIEW shop.broken AS SELECT * FROM shop.x", "DROP TABLE shop.x")

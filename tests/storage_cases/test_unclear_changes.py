@@ -51,6 +51,30 @@ def test_an_exchange_is_not_run_again_without_a_decision(world: World, verdict: 
     assert world.entry().state is JournalState.DONE
 
 
+FLOATS = {"p": "1.2345678", "t": "1.2345679"}
+"""As text, they are one number in MariaDB."""
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_an_exchange_of_rows_that_differ_little_runs_once(tmp_path: Path, mariadb: MariaDb, moment: Moment) -> None:
+    bucket, person = Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    shape = (ID, {"ColumnName": "f", "ColumnType": "FLOAT"})
+    partitions = " PARTITION BY RANGE (`id`) (PARTITION p0 VALUES LESS THAN (50))"
+    for number, (name, value) in enumerate(FLOATS.items()):
+        created = f"CREATE TABLE `{name}` (`id` INT PRIMARY KEY,`f` FLOAT){partitions if name == 'p' else ''}"
+        bucket.schema(name, 100 + number, shape, created, 3)
+        bucket.rows(f"{name}/{100 + number}/1", ("I", 110, 1, value))
+    assert bucket.at(150, sink=mariadb.uri()).code == EXIT_OK
+    bucket.schema("p", 200, shape, EXCHANGE, 42)
+    bucket.schema("t", 200, shape, "", 0)
+    bucket.checkpoint(300)
+    with armed(crash_at(moment, Step.MYSQL_STATEMENT)), pytest.raises(Crashed):
+        bucket.run(mariadb.uri())
+    assert bucket.run(mariadb.uri()).code == EXIT_OK
+    found = {name: person.run(f"SELECT ROUND(f * 1e0, 7) FROM test.{name}") for name in FLOATS}
+    assert found == {"p": [(1.2345679,)], "t": [(1.2345678,)]}
+
+
 @pytest.mark.parametrize("mine", ["id INT PRIMARY KEY, mine INT", "id INT NOT NULL PRIMARY KEY, v VARCHAR(16)"])
 def test_a_table_that_a_person_makes_after_the_drop_is_not_dropped(world: World, mine: str) -> None:
     ((_, definition),) = world.person.run("SHOW CREATE TABLE test.t")
