@@ -26,6 +26,7 @@ from headrace.sinks.mysql.refusal import Refused
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.spellings import Spellings
+from headrace.sinks.mysql.statements import Sending
 from headrace.sinks.mysql.unseen_values import _has_rows
 from servers import MariaDb
 
@@ -38,6 +39,12 @@ CHANGE = SchemaChange(1, THINGS.table_id, (), "", "shop", frozenset({THINGS.tabl
 
 def deletes(session: MySqlSession) -> bool:
     return session.affect("DELETE FROM shop.things WHERE (id) IN (1,2,3)") == 3
+
+
+def sends_a_delete(session: MySqlSession) -> bool:
+    """As TRUNCATE PARTITION becomes one."""
+    Sending(CHANGE).send(session, "DELETE FROM shop.things WHERE ((id) IN (1,2,3))")
+    return session.execute("SELECT COUNT(*) FROM shop.things") == [(0,)]
 
 
 def finds_values(session: MySqlSession) -> bool:
@@ -88,7 +95,7 @@ def stormy(server: MariaDb, session: MySqlSession) -> Iterator[None]:
         killing.join(60)
 
 
-@pytest.mark.parametrize("asks", [deletes, finds_values, finds_spellings, finds_unique_keys])
+@pytest.mark.parametrize("asks", [deletes, sends_a_delete, finds_values, finds_spellings, finds_unique_keys])
 def test_no_row_is_no_answer_of_a_question_that_was_killed(asks: Callable[[MySqlSession], bool], mariadb: MariaDb) -> None:
     """Without that, some of the answers of each storm say that there is nothing."""
     with mariadb.connect() as own, own.cursor() as cursor:
