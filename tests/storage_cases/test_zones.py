@@ -45,3 +45,34 @@ def test_a_generated_column_of_the_writers_zone_goes_on_as_a_plain_one_with_the_
     capsys.readouterr()
     main(["validate", "--source", bucket.folder.uri(bucket.options), "--sink", uri, "--no-spark"])
     assert "rows contain every column of the target" in capsys.readouterr().out
+
+
+DATETIMES = ("2020-01-01 00:00:00.600000", "2020-01-01 00:00:00.400000", "20200101000001", "20200101000000")
+CONVERTED = {
+    "FLOAT": ("FLOAT", "VARCHAR", "1.2345678", "1.2345679", "1.2345678", "1.2345679"),
+    "TIME": ("TIME(6)", "INT", "00:00:01.600000", "00:00:01.400000", "2", "1"),
+    "DATETIME": ("DATETIME(6)", "BIGINT", *DATETIMES),
+}
+"""The type of the source and of the generated column, two values, and TiDB's values of the column, which MariaDB makes one."""
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_a_generated_column_that_converts_otherwise_goes_on_as_a_plain_one(mariadb: MariaDb, tmp_path: Path, case: str) -> None:
+    mariadb.fresh()
+    source, kind, *values = CONVERTED[case]
+    uri, bucket, person = mariadb.uri(), Bucket(tmp_path), Person(MariaDbTarget(mariadb), mariadb)
+    of_text = {"ColumnPrecision": "64"} if kind == "VARCHAR" else {}
+    f = {"ColumnName": "f", "ColumnType": case, **({} if case == "FLOAT" else {"ColumnScale": "6"})}
+    definition = f"`g` {kind}{'(64)' if of_text else ''}"
+    statement = f"CREATE TABLE `t` (`id` INT PRIMARY KEY,`f` {source},{definition}{{}},UNIQUE KEY `u`(`g`))"
+    bucket.schema("t", 100, (ID, f, {"ColumnName": "g", "ColumnType": kind, **of_text}), statement.format(" AS (`f`) STORED"), 3)
+    bucket.rows("t/100/1", ("I", 110, 1, values[0], values[2]), ("I", 111, 2, values[1], values[3]))
+    bucket.checkpoint(120)
+    stopped = bucket.run(uri)
+    assert stopped.code == EXIT_TABLE_STOPPED
+    assert "generated column g converts a value in another way than TiDB" in stopped.stopped["test.t"]
+
+    identity = stopped.stopped["test.t"].rpartition("'100/")[2].partition("'")[0]
+    assert main(["ddl", "edit", f"100/{identity}", statement.format(""), "--sink", uri]) == EXIT_OK
+    assert bucket.run(uri).code == EXIT_OK
+    assert person.run("SELECT id, CAST(g AS CHAR) FROM test.t ORDER BY id") == [(1, values[2]), (2, values[3])]

@@ -10,10 +10,11 @@ import pymysql
 
 from headrace.ddl.zones import zoned_columns
 from headrace.model.outcome import Problem
-from headrace.model.table import Generated, TableId, TableSchema, folded_name
+from headrace.model.table import Column, Generated, TableId, TableSchema, folded_name
 from headrace.sinks.mysql import catalogue, collation, refusal
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
 from headrace.sinks.mysql.column_fit import HeldType
+from headrace.sinks.mysql.computed_values import computed_otherwise
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.text import quote_name
@@ -142,23 +143,8 @@ def refuse_zoned_columns(session: MySqlSession, schema: TableSchema) -> None:
     zoned = zoned_columns(schema)
     if not zoned:
         return
-    computed = catalogue.computed_columns(session, schema.table_id)
-    unique = set().union(*_unique_indexes(session, schema.table_id).values())
-    for column in (found.column for found in zoned):
-        name = folded_name(column.name)
-        if not computed.get(name) or (column.generated is Generated.VIRTUAL and name not in unique):
-            continue
-        plain = f"MODIFY {quote_name(column.name)} {type_text(column.type)} NULL"
-        action = plain if column.generated is Generated.STORED else f"DROP COLUMN {quote_name(column.name)}"
-        alter = f"ALTER TABLE {qualified(schema.table_id)} {action}"
-        raise refusal.Refused(
-            Problem(
-                schema.table_id,
-                "the target computes this generated column in UTC, the source in the time zone of each session that writes.",
-                column=column.name,
-                hint=f"Run {alter}; in the target, and load the table anew if it has rows.",
-            )
-        )
+    cause = "the target computes this generated column in UTC, the source in the time zone of each session that writes."
+    _refuse_computed(session, schema, [(found.column, cause) for found in zoned])
 
 
 def with_plain_columns(session: MySqlSession, schema: TableSchema) -> TableSchema:
@@ -191,3 +177,28 @@ def _unique_indexes(session: MySqlSession, table_id: TableId) -> dict[str, set[s
         if int(str(non_unique)) == 0:
             indexes[str(name)].add("" if column is None else folded_name(str(column)))
     return indexes
+
+
+def refuse_columns_computed_otherwise(session: MySqlSession, schema: TableSchema) -> None:
+    """Raises refusal.Refused if the target computes and stores a generated column with other conversions than TiDB's.
+
+    Statements that define one are refused (see ``computed_values``), but the table may have existed before.
+    """
+    found = [] if session.is_tidb else computed_otherwise(schema)
+    message = "the target computes other values than the source for this generated column"
+    if found:
+        _refuse_computed(session, schema, [(other.column, f"{message}: {other.cause}.") for other in found])
+
+
+def _refuse_computed(session: MySqlSession, schema: TableSchema, columns: Iterable[tuple[Column, str]]) -> None:
+    """Raises refusal.Refused for the first of these generated columns that the target computes and stores, with its message."""
+    computed = catalogue.computed_columns(session, schema.table_id)
+    unique = set().union(*_unique_indexes(session, schema.table_id).values())
+    for column, message in columns:
+        name = folded_name(column.name)
+        if not computed.get(name) or (column.generated is Generated.VIRTUAL and name not in unique):
+            continue
+        plain = f"MODIFY {quote_name(column.name)} {type_text(column.type)} NULL"
+        action = plain if column.generated is Generated.STORED else f"DROP COLUMN {quote_name(column.name)}"
+        hint = f"Run ALTER TABLE {qualified(schema.table_id)} {action}; in the target, and load the table anew if it has rows."
+        raise refusal.Refused(Problem(schema.table_id, message, column=column.name, hint=hint))

@@ -39,6 +39,7 @@ from headrace.sinks.base import TextComparison
 from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError
 from headrace.sinks.mysql import catalogue, collation, databases, denied, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
+from headrace.sinks.mysql.computed_values import refuse_computed_otherwise
 from headrace.sinks.mysql.computing import refuse_long_computing
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
@@ -250,6 +251,7 @@ class MySqlMetadataApplier:
         refuse_exploding_view(session, change)
         refuse_long_computing(change)
         refuse_other_zone(change, self._settings.time_zone)
+        refuse_computed_otherwise(session, change)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
         notices.extend(_differing_default(session, change))
         adapted_statements = list(self._adapted_statements(session, change))  # raises for all of them before any is sent

@@ -314,6 +314,7 @@ class MySqlWriter:
             handle.refuse_coarse_keys(session, piece.table_id, columns.values())
             handle.refuse_changing_triggers(session, piece.table_id)
             handle.refuse_zoned_columns(session, piece.schema)
+            handle.refuse_columns_computed_otherwise(session, piece.schema)
             refuse_misfits(piece.schema, columns)
             self._verified.add(piece.table_id)
         if self._own_context().letters is None or not piece.schema.handle_key:

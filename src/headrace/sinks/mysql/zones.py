@@ -8,7 +8,7 @@ from headrace.ddl.defaults import ZoneMismatch, zone_mismatch
 from headrace.ddl.zones import defined_zoned_column, zoned_bound
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem
-from headrace.model.table import Generated
+from headrace.model.table import Column, Generated
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 
 NAME_THE_ZONE = "Set time-zone in the sink's URI to the time zone of the session that ran the statement, also when that is UTC."
@@ -55,8 +55,12 @@ def _refuse_generated(change: SchemaChange) -> None:
         f"generated column {zoned.column.name} depends on the time zone of the session that writes a row ({zoned.cause}), so that"
         " the target would compute other values than the source."
     )
-    hint = _STORED if zoned.column.generated is Generated.STORED else _VIRTUAL
-    raise _refused(change, message, hint, zoned.column.name)
+    raise _refused(change, message, way_out(zoned.column), zoned.column.name)
+
+
+def way_out(column: Column) -> str:
+    """What to do about a statement with a generated column that the target would compute otherwise."""
+    return _STORED if column.generated is Generated.STORED else _VIRTUAL
 
 
 def _refused(change: SchemaChange, message: str, hint: str, column: str = "") -> SchemaChangeRefused:

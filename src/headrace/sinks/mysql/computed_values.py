@@ -1,0 +1,225 @@
+"""Generated columns that MySQL and MariaDB compute with other values than TiDB, because a conversion differs.
+
+They write a FLOAT as text with six digits, and a DOUBLE with other exponents. MariaDB cuts the fraction of a time off where TiDB
+rounds. In a unique key, two values that become one make a row replace another. For an arbitrary expression only the columns that it
+reads and the functions around them are known; so a float counts as converted in every function that is not known to keep numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.ddl.defaults import defined_columns
+from headrace.ddl.lexer import Word, words
+from headrace.ddl.statement import read_statement
+from headrace.model.events import SchemaChange
+from headrace.model.outcome import Problem
+from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from headrace.sinks.metadata_applier import SchemaChangeRefused
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.type_changes import converted_otherwise
+from headrace.sinks.mysql.zones import way_out
+
+_FLOATS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_TIMES = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
+_TEXTS = CHARACTER_KINDS | BINARY_KINDS | {TypeKind.JSON}
+_KEEPS_KIND = frozenset({"", "COALESCE", "GREATEST", "IF", "IFNULL", "LEAST", "NULLIF"})
+"""Functions, and plain parentheses, whose value may be the argument's."""
+_OF_NUMBERS = frozenset(
+    {
+        *("ABS", "ACOS", "ASIN", "ATAN", "ATAN2", "CEIL", "CEILING", "COS", "COT"),
+        *("DEGREES", "EXP", "FLOOR", "LN", "LOG", "LOG10", "LOG2", "MOD", "POW"),
+        *("POWER", "RADIANS", "ROUND", "SIGN", "SIN", "SQRT", "TAN", "TRUNCATE"),
+    }
+)
+_CUT_TIMES = _OF_NUMBERS | frozenset(["BIN", "BIT_COUNT", "CHAR", "CONV", "ELT", "MAKE_SET", "OCT", "TIME_TO_SEC"])
+"""Functions that make a number of a time; and TIME_TO_SEC, which on MariaDB keeps the fraction."""
+_GIVES_TIMES = frozenset(["ADDDATE", "ADDTIME", "DATE_ADD", "DATE_SUB", "SUBDATE", "SUBTIME", "TIME", "TIMEDIFF", "TIMESTAMP"])
+_CASTS = frozenset({"CAST", "CONVERT"})
+_AS_TEXT = frozenset({"BINARY", "CHAR", "CHARACTER", "JSON", "NCHAR", "VARCHAR"})
+_AS_INTEGER = frozenset({"INT", "INTEGER", "SIGNED", "UNSIGNED"})
+_BOUNDS = frozenset({",", "AND", "CASE", "ELSE", "END", "OR", "THEN", "WHEN", "XOR", "&&", "||"})
+_COMPARES = frozenset({"!=", "<", "<=", "<=>", "<>", "=", ">", ">=", "BETWEEN", "IN", "IS"})
+_MATCHES_TEXT = frozenset({"LIKE", "REGEXP", "RLIKE"})
+
+
+@dataclass(frozen=True)
+class ComputedOtherwise:
+    """A generated column whose values may differ from TiDB's.
+
+    ``cause`` is a clause of a sentence; ``names`` are the folded names of the column and of all that its expression reads.
+    """
+
+    column: Column
+    cause: str
+    names: frozenset[str]
+
+
+def computed_otherwise(schema: TableSchema) -> list[ComputedOtherwise]:
+    """All such columns of a table. A column comes after the columns that it reads."""
+    found: dict[str, ComputedOtherwise] = {}
+    for column in (column for column in schema.columns if column.generated):
+        expression = words(column.expression) or ()
+        read = frozenset(folded_name(word.text) for word in expression if not word.is_literal)
+        own = folded_name(column.name)
+        through = next((name for name in found if name in read), "")
+        cause = _cause(column, expression, schema)
+        if cause or through:
+            cause = cause or f"its expression reads {found[through].column.name}, which differs"
+            found[own] = ComputedOtherwise(column, cause, read | {own})
+    return list(found.values())
+
+
+def refuse_computed_otherwise(session: MySqlSession, change: SchemaChange) -> None:
+    """Raises SchemaChangeRefused for a statement that defines such a column, or a column that one reads."""
+    if session.is_tidb or change.by_shape or change.schema is None:  # a shape has no generated columns
+        return
+    found = computed_otherwise(change.schema)
+    if not found:
+        return
+    read = read_statement(change.statement, change.schema.table_id.database)
+    defined = {folded_name(definition[0].text) for definition in defined_columns(read) if definition}
+    for other in found:
+        if not defined.isdisjoint(other.names):
+            message = (
+                f"generated column {other.column.name} converts a value in another way than TiDB ({other.cause}), so that the"
+                " target would compute other values than the source."
+            )
+            problem = Problem(change.table_id, message, place=change.origin, column=other.column.name, hint=way_out(other.column))
+            raise SchemaChangeRefused(problem)
+
+
+def _cause(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:
+    while len(expression) > 1 and expression[0].says("(") and _closing(expression, 0) == len(expression) - 1:
+        expression = expression[1:-1]
+    if len(expression) == 1 and not expression[0].is_literal and schema.has_column(expression[0].text):
+        source = schema.column(expression[0].text)
+        differs = converted_otherwise(source.type, column.type, source.name) is not None
+        if source.type.kind in _TIMES and column.type.kind != source.type.kind:
+            differs = _loses_fraction(source.type, column.type)
+        return f"{source.name} is {_with_article(source.type)}, and becomes {_with_article(column.type)}" if differs else ""
+    for at, word in enumerate(expression):
+        is_function = not word.is_name and expression[at + 1 : at + 2] == (Word("("),)
+        if word.is_literal or is_function or not schema.has_column(word.text):
+            continue
+        source = schema.column(word.text)
+        if source.type.kind in _FLOATS:
+            cause = _as_text(expression, at, column.type)
+        elif source.type.kind in _TIMES and source.type.scale:
+            cause = _as_number(expression, at, source.type, column.type)
+        else:
+            continue
+        if cause:
+            return f"{source.name} is {_with_article(source.type)}, and {cause}"
+    return ""
+
+
+def _as_text(expression: tuple[Word, ...], at: int, target: ColumnType) -> str:
+    """What makes a text of the float at this place; empty if nothing does."""
+    for start, operators, function in _around(expression, at):
+        if operators & (_MATCHES_TEXT | {"BINARY", "COLLATE"}):
+            return "is read as a text"
+        if operators & _COMPARES:
+            return ""
+        if function in _CASTS:
+            return f"becomes a text by {function}" if _cast_type(expression, start)[0] in _AS_TEXT else ""
+        if function == "ISNULL":
+            return ""
+        if function not in _KEEPS_KIND | _OF_NUMBERS:
+            return f"is an argument of {function}"
+    return f"becomes {_with_article(target)}" if target.kind in _TEXTS else ""
+
+
+def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target: ColumnType) -> str:
+    """What makes a number without the fraction of the time at this place; empty if nothing does."""
+    for start, operators, function in _around(expression, at):
+        if operators & (_COMPARES | _MATCHES_TEXT):
+            return ""
+        if function in _CASTS:
+            kind, digits = _cast_type(expression, start)
+            cuts = kind in _AS_INTEGER or (kind in ("DEC", "DECIMAL", "NUMERIC") and digits < (source.scale or 0))
+            return f"becomes a number by {function}" if cuts else ""
+        if function in _CUT_TIMES:
+            return f"is an argument of {function}"
+        if function not in _KEEPS_KIND | _GIVES_TIMES:
+            return ""
+    return f"becomes {_with_article(target)}" if _loses_fraction(source, target) else ""
+
+
+def _loses_fraction(source: ColumnType, target: ColumnType) -> bool:
+    digits = source.scale or 0
+    return digits > 0 and (target.kind in INTEGER_KINDS or (target.kind is TypeKind.DECIMAL and max(target.scale or 0, 0) < digits))
+
+
+def _around(expression: tuple[Word, ...], at: int) -> Iterator[tuple[int, frozenset[str], str]]:
+    """The parentheses around a place, from the inner ones: where they open, the words beside, and the function in upper case.
+
+    The words are those of the same argument and depth. The last one is the expression itself, with -1 and no function.
+    """
+    while at >= 0:
+        start, beside = _before(expression, at)
+        beside |= _after(expression, at)
+        before = expression[start - 1] if start > 0 else None
+        called = before is not None and not before.is_literal and not before.is_name and before.text[:1].isalpha()
+        name = before.text.upper() if before is not None and called else ""
+        is_operator = name in _BOUNDS | _COMPARES | _MATCHES_TEXT | {"NOT", "DIV"}
+        yield start, frozenset(beside), "" if is_operator else name
+        at = start
+
+
+def _before(expression: tuple[Word, ...], at: int) -> tuple[int, set[str]]:
+    """The opening parenthesis before a place, or -1, and the words between of the same argument."""
+    depth, beside, same = 0, set[str](), True
+    for place in range(at - 1, -1, -1):
+        word = expression[place]
+        depth += word.says(")") - word.says("(")
+        if depth < 0:
+            return place, beside
+        keyword = "" if word.is_literal or word.is_name else word.text.upper()
+        same = same and not (depth == 0 and keyword in _BOUNDS)
+        if same and depth == 0:
+            beside.add(keyword)
+    return -1, beside
+
+
+def _after(expression: tuple[Word, ...], at: int) -> set[str]:
+    """The words after a place, up to the end of its argument."""
+    depth, beside = 0, set[str]()
+    for word in expression[at:]:
+        depth += word.says("(") - word.says(")")
+        keyword = "" if word.is_literal or word.is_name else word.text.upper()
+        if depth < 0 or (depth == 0 and keyword in _BOUNDS):
+            break
+        if depth == 0:
+            beside.add(keyword)
+    return beside
+
+
+def _closing(expression: tuple[Word, ...], start: int) -> int:
+    depth = 0
+    for place in range(start, len(expression)):
+        depth += expression[place].says("(") - expression[place].says(")")
+        if depth == 0:
+            return place
+    return -1
+
+
+def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, int]:
+    """The type in ``CAST(… AS DECIMAL(10, 2))`` or ``CONVERT(…, CHAR)``, and its digits after the point."""
+    inner = expression[start + 1 : _closing(expression, start)]
+    depth, kind = 0, 0
+    for place, word in enumerate(inner):
+        depth += word.says("(") - word.says(")")
+        if depth == 0 and (word.says("AS") or word.says(",") or word.says("USING")):
+            kind = place + 1
+    using = kind > 0 and inner[kind - 1].says("USING")
+    name = "CHAR" if using else inner[kind].text.upper() if kind < len(inner) else ""
+    numbers = [word.text for word in inner[kind + 1 :] if word.is_literal]
+    return name, int(numbers[1]) if len(numbers) > 1 and numbers[1].isdigit() else 0
+
+
+def _with_article(column_type: ColumnType) -> str:
+    text = str(column_type)
+    return f"{'an' if text[0] in 'AEIOU' else 'a'} {text}"
