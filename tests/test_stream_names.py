@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace import faults
+from headrace.faults import Moment, Step
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import Column, TableId
+from headrace.testing.faults import Crashed, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
 from streams import INT, A, B, C, World, follow, run_with_kills, without
@@ -499,6 +502,90 @@ def test_a_table_that_lacks_rows_is_not_ended_by_the_step_that_freed_its_name(wo
         assert is_whole_or_says_why(world, D)
 
 
+def end(world: World, way: str, table_id: TableId) -> None:
+    """The source's table ends."""
+    if way == "dropped":
+        world.upstream.drop_table(table_id)
+    elif way == "with its database":
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+    else:
+        world.upstream.rename_table(table_id, E)
+        world.upstream.drop_table(E)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("second", ["dropped", "with its database", "renamed"])
+@pytest.mark.parametrize("first", ["dropped", "with its database", "renamed"])
+def test_a_left_out_table_that_ends_twice_is_not_gone_while_its_name_is_in_use(
+    tmp_path: Path, first: str, second: str, loaded: bool
+) -> None:
+    """Its DROPs wait until the filter takes it back. Those from before the last CREATE would end what has the name now.
+
+    Runs may be between any of the changes.
+    """
+    for gaps in range(8):
+        world = World(tmp_path / f"{gaps}", partitions=1)
+        world.create(A)
+        world.create(B)
+        world.insert(A, 1)
+        follow(world)
+        follow(world, **without("a"))
+        for step, way in enumerate((first, "created", second)):
+            if way == "created":
+                world.create(A)
+            else:
+                end(world, way, A)
+            if gaps >> step & 1:
+                follow(world, **without("a"))
+        world.create(A)
+        world.insert(A, 5, 6)
+        follow(world, **without("a"))
+        if loaded:
+            world.load(A)
+        for _ in range(2):
+            follow(world)
+            assert is_whole_or_says_why(world, A), gaps
+        assert not loaded or world.rows(A) == world.wanted(A), gaps
+
+
+def killed_at(world: World, moment: Moment, step: faults.FaultPoint, **options: object) -> bool:
+    """A run that is killed when it gets to a step; whether it got there."""
+    try:
+        with armed(crash_at(moment, step)):
+            world.run(**options)
+    except Crashed:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("way", ["dropped", "with its database", "renamed"])
+def test_a_table_that_is_replaced_in_a_cut_that_began_with_it_and_goes_on_without_it_is_not_gone(world: World, way: str) -> None:
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    follow(world)
+    world.insert(B, 1)
+    end(world, way, A)
+    world.create(A)
+    world.insert(A, 5, 6)
+    world.upstream.checkpoint()
+    assert killed_at(world, Moment.AFTER, Step.INTENT) or world.capability == "atomic cuts"
+    follow(world, **without("a"))
+    for key in range(7, 9):
+        follow(world)
+        assert is_whole_or_says_why(world, A)
+        world.insert(A, key)
+
+
+def assert_none_vanishes(world: World) -> None:
+    """Every table is whole or says why it is not, and none is left over that the source does not have."""
+    for table_id in {*world.upstream.tables, *world.server.contents.tables}:
+        own = world.state.tables[table_id]
+        assert own.status.is_stopped or table_id in world.upstream.tables or table_id not in world.server.contents.tables, own
+        assert own.status.is_stopped or table_id not in world.upstream.tables or is_whole(world, table_id), own
+
+
 def test_left_out_tables_among_themselves_make_no_cuts(world: World) -> None:
     world.create(A)
     follow(world, **without("bcd"))
@@ -585,7 +672,4 @@ def test_any_tables_that_take_each_others_names_across_the_filter_are_whole_or_s
     follow(world, **without(kept))
     for _ in range(3):
         follow(world)
-    for table_id in {*world.upstream.tables, *world.server.contents.tables}:
-        own = world.state.tables[table_id]
-        assert own.status.is_stopped or table_id in world.upstream.tables or table_id not in world.server.contents.tables, own
-        assert own.status.is_stopped or table_id not in world.upstream.tables or is_whole(world, table_id), own
+    assert_none_vanishes(world)

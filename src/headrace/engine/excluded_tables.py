@@ -249,11 +249,27 @@ def kept_ends(state: LedgerState) -> dict[TableId, JournalEntry]:
     ends: dict[TableId, JournalEntry] = {}
     for entry in sorted(state.journal.values(), key=lambda entry: entry.commit_ts):
         for table_id in entry.tables if not entry.state.is_settled else ():
-            own, is_alone = state.tables.get(table_id), len(entry.tables) == 1 and entry.state is JournalState.WAITING
             ends.pop(table_id, None)
-            if own is not None and own.is_made and own.checkpoint <= entry.commit_ts and is_alone and _drops_table(entry):
+            if _may_be_kept(state, entry):
                 ends[table_id] = entry
     return ends
+
+
+def ends_before(state: LedgerState, since: Mapping[TableId, int]) -> list[str]:
+    """The identities of the waiting DROPs of these tables before a commit ts (TSO) of each: all of them, not only the last.
+
+    If one of them stayed when a later table has the name, it would become the last again and end that table.
+    """
+    waiting = (e for e in state.journal.values() if not e.state.is_settled and _may_be_kept(state, e))
+    return [e.identity for e in waiting if e.commit_ts < since.get(e.tables[0], 0)]
+
+
+def _may_be_kept(state: LedgerState, entry: JournalEntry) -> bool:
+    """Whether an unsettled change is the waiting DROP of one table that the pipeline created."""
+    if len(entry.tables) != 1 or entry.state is not JournalState.WAITING:
+        return False
+    own = state.tables.get(entry.tables[0])
+    return own is not None and own.is_made and own.checkpoint <= entry.commit_ts and _drops_table(entry)
 
 
 def _drops_table(entry: JournalEntry) -> bool:

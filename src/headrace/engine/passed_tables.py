@@ -17,6 +17,7 @@ from headrace.engine.excluded_tables import (
     Includes,
     cannot_be_made,
     drop_of,
+    ends_before,
     followed,
     has_dropped,
     is_unborn_outside,
@@ -51,14 +52,12 @@ def note_passed(state: LedgerState, offer: Offer, includes: Includes, missing: M
       passed over.
     """
     noted = _noted(state, offer, includes, missing)
-    former = kept_ends(state)
-    begun_anew = [former[t].identity for t, end in noted.ends.items() if end is None and t in former]
     ends = [end for end in noted.ends.values() if end is not None and end.identity not in state.journal]
     shapes = told_shapes(noted.state.with_rows(noted.lacking.values()), noted.passed)
     update = LedgerUpdate(
         tables=tuple(noted.rows.values()),
         journal=(*noted.entries, *ends),
-        forget_journal=tuple(begun_anew),
+        forget_journal=tuple(ends_before(state, noted.since)),
         shapes=tuple({shape.key: shape for shape in (*noted.shapes, *shapes)}.values()),
     )
     return Carried(update, tuple(noted.notices)) if update != LedgerUpdate() else None
@@ -180,9 +179,12 @@ class _Noted:
     over: frozenset[TableId] = frozenset()
     """The names that these changes have freed."""
     lacking: dict[TableId, TableProgress] = field(default_factory=dict)
-    """Tables that lack rows and get names that other tables have until the cut ends."""
+    """Tables that lack rows, or are left out, and get names that other tables have until the cut ends."""
     ends: dict[TableId, JournalEntry | None] = field(default_factory=dict)
     """The DROPs of left-out tables that the pipeline created; ``None`` if another table has had the name since."""
+    since: dict[TableId, int] = field(default_factory=dict)
+    """The commit ts (TSO) of the last change in ``ends``, or of the last one that gave the name to another table. DROPs from before
+    it, which wait in the journal, are over: of one name at most the last DROP waits."""
     came: set[TableId] = field(default_factory=set)
     """The followed names that these changes give to tables which lack all rows, because the pipeline never created them."""
     carried: frozenset[TableId] = frozenset()
@@ -221,7 +223,9 @@ class _Noted:
             self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
         if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been created
             self.created |= needed.changes
-        self.used |= dict.fromkeys(change.changes | tables_of_dropped(change, self.state.tables), change.commit_ts)
+        # A left-out table stays when its database ends (``_end_left_out``): the cut does not write its row.
+        dropped = (t for t in tables_of_dropped(change, self.state.tables) if self.follows.end(t) >= change.commit_ts)
+        self.used |= dict.fromkeys([*change.changes, *dropped], change.commit_ts)
         self.over = self.over.union(_ended(change, self.state.tables)).difference(newly_named(change))
 
     def _put(self, row: TableProgress) -> None:
@@ -263,7 +267,8 @@ class _Noted:
             elif table_id.table and table_id not in renamed:
                 drop = drop_of(change, table_id) if drops_databases(change) else change
                 tables = in_order(drop.changes)
-                self.ends[table_id] = JournalEntry(drop.identity, drop.commit_ts, tables, drop.statement, JournalState.WAITING)
+                entry = JournalEntry(drop.identity, drop.commit_ts, tables, drop.statement, JournalState.WAITING)
+                self.ends[table_id], self.since[table_id] = entry, change.commit_ts
 
     def _is_left_out(self, own: TableProgress) -> bool:
         """Whether the filter leaves the table out, and it either keeps its checkpoint or already lacks rows."""
@@ -284,6 +289,9 @@ class _Noted:
         named = list(dict.fromkeys(newly_named(change)))
         heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
         is_lost = False
+        for table_id in (t for t in named if t in self.used and not self.follows.includes(t)):
+            # The cut cannot end before (``_hand_over``), so its end writes the row: ``left_lives``.
+            self.lacking[table_id] = _left_out(table_id, ts)
         for table_id in (t for t in dict.fromkeys(heard_of) if t not in self.used and not self._is_told_again(t, ts)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
@@ -294,12 +302,12 @@ class _Noted:
                 else:
                     self._put(_left_out(table_id, ts))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
-                self.ends[table_id] = None
+                self.ends[table_id], self.since[table_id] = None, ts
         self._carry(change)
         own = self._own(change.table_id)
         if is_lost:
             self._pass(change)  # else the change would count as found late once these tables are loaded
-        elif own is not None and self._is_left_out(own) and own.checkpoint <= ts:
+        elif change.table_id in self.lacking or (own is not None and self._is_left_out(own) and own.checkpoint <= ts):
             self.passed.append(change)
         for table_id in change.changes:
             own = self._own(table_id)
@@ -441,7 +449,9 @@ def _renames(change: SchemaChange) -> bool:
 
 
 def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) -> dict[TableId, TableProgress]:
-    """Ledger rows of tables that lack rows and whose names followed tables had before, from schema changes below ``bound`` (TSO).
+    """Ledger rows of tables that lack rows or are left out, and whose names followed tables had before.
+
+    They result from schema changes below ``bound`` (TSO).
 
     The ledger has one row per name, so these rows cannot be written before the followed tables have ended. The source delivers
     the changes only once, so the rows are written with the end of the cut. This happens if a name passes to another table within
@@ -452,11 +462,12 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts) if offer.passed is not None else ():
         if change.commit_ts >= bound:
             break
-        if not follows.takes(change):
-            continue
         ended, begun = _ended(change, rows), frozenset(newly_named(change))
         rows = {t: row for t, row in rows.items() if t not in ended}
-        if is_pending(state, change):
+        if not follows.takes(change):
+            if is_pending(state, change):
+                rows |= {t: _left_out(t, change.commit_ts) for t in begun & free if not follows.includes(t)}
+        elif is_pending(state, change):
             rows = {t: row for t, row in rows.items() if t not in begun}
             free = (free | ended) - begun
         else:
