@@ -578,6 +578,59 @@ def test_a_table_that_is_replaced_in_a_cut_that_began_with_it_and_goes_on_withou
         world.insert(A, key)
 
 
+@pytest.mark.parametrize("then", ["dropped", "with its database", "kept"])
+@pytest.mark.parametrize("begun", ["create", "create again", "copy of a left-out one", "rename", "drop", "alter", "drop database"])
+@pytest.mark.parametrize(
+    ("moment", "step"),
+    [(Moment.BEFORE, Step.SCHEMA_CHANGE), (Moment.AFTER, Step.SCHEMA_CHANGE), (Moment.BEFORE, Step.JOURNAL_SETTLED)],
+)
+def test_a_table_is_not_left_over_whose_change_was_begun_and_which_the_filter_leaves_out_then(
+    tmp_path: Path, moment: Moment, step: Step, begun: str, then: str
+) -> None:
+    """The run is killed around the change: the target has it, perhaps, and the ledger does not say so."""
+    world = World(tmp_path, partitions=1, capability="nothing atomic")
+    first = without("b") if begun.startswith("copy") else {}
+    later = without("bcd" if first else "cd")
+    for table_id in (A, B, C):
+        world.create(table_id)
+    if begun == "create again":
+        follow(world)
+    if begun.startswith(("create", "copy")):
+        world.upstream.drop_table(C)
+    follow(world, **first)
+    begin(world, begun)
+    world.upstream.checkpoint()
+    assert killed_at(world, moment, step, **first)
+    follow(world, **later)
+    for table_id in {C, D} & set(world.upstream.tables) if then == "dropped" else ():
+        world.upstream.drop_table(table_id)
+    if then == "with its database":
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+    follow(world, **later)
+    for _ in range(2):
+        follow(world)
+    assert_none_vanishes(world)
+    if begun == "rename" and then != "kept":
+        assert not world.server.contents.tables.keys() & {C, D}
+
+
+def begin(world: World, change: str) -> None:
+    if change == "rename":
+        world.upstream.rename_table(C, D)
+    elif change == "drop":
+        world.upstream.drop_table(C)
+    elif change == "alter":
+        world.upstream.alter(C, ADDED)
+    elif change == "drop database":
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+    elif change.startswith("copy"):
+        world.upstream.create_table_like(C, B)
+    else:
+        world.create(C)
+
+
 def assert_none_vanishes(world: World) -> None:
     """Every table is whole or says why it is not, and none is left over that the source does not have."""
     for table_id in {*world.upstream.tables, *world.server.contents.tables}:

@@ -17,6 +17,7 @@ from headrace.engine.identities import recognised
 from headrace.engine.journal import is_pending, sets_of, tables_of_dropped
 from headrace.model.commands import in_quotes, word
 from headrace.model.events import (
+    CreateTableEvent,
     DropDatabaseEvent,
     DropTableEvent,
     ExchangePartitionEvent,
@@ -62,7 +63,8 @@ class Followed:
     includes: Includes
     """The table filter."""
     until: Mapping[TableId, int] = field(default_factory=dict)
-    """Left-out tables that are followed up to a schema change (TSO), because it moves their rows or names to included tables."""
+    """Left-out tables that are followed up to a schema change (TSO), because it moves their rows or names to included tables, or
+    because a run began it."""
     refused: Mapping[str, Problem] = field(default_factory=dict)
     """Such changes, by identity, whose rows cannot be followed, with the reason."""
     _ends: dict[frozenset[TableId], int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -86,6 +88,9 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
     begins = _beginnings(changes) if state.start else {}
     lost = {t for t, first in begins.items() if first < state.start and t not in state.tables and not includes(t)}
     history = _History(includes, lost, _by_folded_name([*state.tables, *(t for tables in sets_of(crossing) for t in tables)]))
+    for change in crossing:
+        if _was_begun(state, change):
+            history.until |= {t: change.commit_ts for t in change.changes if not includes(t)}
     size = -1
     while size < (size := sum(history.until.values())):
         # A table that is followed up to a later change takes part in earlier changes, and so do the other tables of those changes.
@@ -96,6 +101,17 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
         if not includes(database) and database not in lost:
             until[database] = max(until.get(database, 0), ts)
     return Followed(includes, until, history.refused)
+
+
+def _was_begun(state: LedgerState, change: SchemaChange) -> bool:
+    """Whether a run ended while it ran a CREATE or RENAME. It is finished although the filter leaves its tables out by now.
+
+    The target may have the table of that name, while the ledger does not say yet that it is the pipeline's. If such a table was
+    left out as it is, and the source dropped it, it would stay in the target. After other changes, the ledger says so already.
+    """
+    entry = state.journal.get(change.identity)
+    is_begun = entry is not None and entry.state is JournalState.PENDING
+    return is_begun and any(isinstance(event, CreateTableEvent | RenameTableEvent) for event in change.events)
 
 
 @dataclass
