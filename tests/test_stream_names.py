@@ -639,6 +639,32 @@ def assert_none_vanishes(world: World) -> None:
         assert own.status.is_stopped or table_id not in world.upstream.tables or is_whole(world, table_id), own
 
 
+@pytest.mark.parametrize("end", ["dropped", "with its database"])
+def test_a_table_that_stays_because_the_ledger_has_forgotten_it_is_not_said_to_be_of_others(tmp_path: Path, end: str) -> None:
+    """The pipeline made the table. Its row tells of a later table of the name, whose records were passed over."""
+    world = World(tmp_path, partitions=1)
+    world.create(A)
+    world.create(C)
+    follow(world)
+    follow(world, **without("c"))
+    world.upstream.drop_table(C)
+    world.create(C)
+    world.insert(C, 1)
+    follow(world, **without("c"))
+    world.stream.repeat(0, is_told=True)
+    follow(world)
+    assert world.state.tables[C].status is TableStatus.INCOMPLETE
+    if end == "dropped":
+        world.upstream.drop_table(C)
+    else:
+        world.upstream.drop_database("shop")
+    for _ in range(2):
+        follow(world)
+    told = [notice.sentence() for notice in world.notices]
+    assert not [it for it in told if "did not make it" in it]
+    assert C not in world.server.contents.tables or [it for it in told if "shop.c stays in the target" in it]
+
+
 def test_left_out_tables_among_themselves_make_no_cuts(world: World) -> None:
     world.create(A)
     follow(world, **without("bcd"))

@@ -329,7 +329,7 @@ class CutRun:
             self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
             self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
         else:
-            self.notices.extend((*applier.apply_schema_change(change), *stay_notices(change)))
+            self.notices.extend((*applier.apply_schema_change(change), *stay_notices(change, self.state)))
         faults.after(Step.SCHEMA_CHANGE, change.statement)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:

@@ -6,7 +6,7 @@ its CREATE on, until it is dropped or renamed away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.ddl.grammar.statements import judge
@@ -29,6 +29,8 @@ from headrace.sinks.metadata_applier import MetadataApplier
 
 _ADOPT = "Start with --adopt if it holds the source's rows as of the start; otherwise drop or rename it in the target."
 _NOT_AS_OF_START = "Drop or rename it in the target: --adopt only covers what was there when the source first reported the table."
+_NOT_MADE = "this pipeline did not make it"
+_NOT_KNOWN = "the ledger does not say that this pipeline made it. If it is no one else's, drop it in the target"
 _LEFT_OUT = "Drop or rename it in the target, or take it into --tables: what the filter leaves out is not adopted."
 
 
@@ -118,10 +120,7 @@ class Ownership:
         dropped = dropped_by(change, read)
         foreign = [name for name in dropped if self._is_foreign(name, change, state) or was_let_in(state, name)]
         if foreign and foreign == dropped:
-            names = ", ".join(map(str, foreign))
-            return Notice(
-                f"{names} stays in the target: the source dropped it, but this pipeline did not make it.", change.table_id
-            )
+            return Notice(_stays(foreign, state), change.table_id)
         if read.kind is StatementKind.CREATE_VIEW and self.capabilities.views:
             selects = judge(change.statement, change.database).selects
             foreign = self._foreign([change.table_id, *sorted(selects)], change, state)
@@ -153,14 +152,21 @@ class Ownership:
         return self._follows(name, change.commit_ts) and is_own
 
 
-def stay_notices(change: SchemaChange) -> tuple[Notice, ...]:
+def stay_notices(change: SchemaChange, state: LedgerState) -> tuple[Notice, ...]:
     """The notices about tables that end with a dropped database and stay in the target."""
     events = (event for event in change.events if isinstance(event, DropDatabaseEvent))
-    return tuple(
-        Notice(f"{name} stays in the target: the source dropped it, but this pipeline did not make it.", name)
-        for event in events
-        for name in sorted(event.stays)
-    )
+    return tuple(Notice(_stays([name], state), name) for event in events for name in sorted(event.stays))
+
+
+def _stays(names: Sequence[TableId], state: LedgerState) -> str:
+    """Says only what is known.
+
+    If the beginning of a table was passed over and it was not loaded yet, what the target has under its name is from before, and
+    its row does not say who made that.
+    """
+    lacking = {name for name in names if (row := state.tables.get(name)) is not None and row.status is TableStatus.INCOMPLETE}
+    why = _NOT_MADE if all(_is_let_in(state, name) and name not in lacking for name in names) else _NOT_KNOWN
+    return f"{', '.join(map(str, names))} stays in the target: the source dropped it, but {why}."
 
 
 def _is_let_in(state: LedgerState, name: TableId) -> bool:
