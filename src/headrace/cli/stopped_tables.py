@@ -13,7 +13,7 @@ from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, counted, lag
 from headrace.cli.remedies import is_held, ways_on
 from headrace.engine.requests import does_not_fit
 from headrace.errors import DefinitionError
-from headrace.model.commands import word
+from headrace.model.commands import skip_command, word
 from headrace.model.ledger import LedgerState, RequestKind, TableProgress, TableRequest, TableStatus
 from headrace.model.place import PlaceInFile, PlaceInStream, SourcePlace, fields_of
 from headrace.model.split import HeldSplit
@@ -167,7 +167,9 @@ def _waits_for_file(source: DataSource, state: LedgerState, own: TableProgress, 
     needed = source.held(state.position)
     if file in {held.key for held in needed if held.table_id == own.table_id or not held.table_id.table}:
         return
-    # The position does not name a file of another protocol.
+    # The position does not name a file of another protocol. The run that stopped at it may have known the protocol from its URI.
+    if skip_command(own.table_id, PlaceInFile(file)) in own.reason:
+        return
     gives_up = source.event_source.give_up
     if own.table_id == NOBODYS or gives_up(state.position, own.table_id, PlaceInFile(file)) == state.position:
         raise DefinitionError(

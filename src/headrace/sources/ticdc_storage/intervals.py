@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 Intervals = tuple[tuple[int, int], ...]
 """Closed, disjoint, ascending intervals that do not touch."""
@@ -95,3 +95,8 @@ def parse_intervals(text: str, separator: str = ",") -> Intervals:
         low, _, high = part.partition("-")
         intervals.append((int(low), int(high or low)))
     return tuple(intervals)
+
+
+def holds(all_numbers: Mapping[str, Intervals], numbers: Mapping[str, Intervals]) -> bool:
+    """Whether ``all_numbers`` has all of ``numbers``, stream by stream."""
+    return all(united(all_numbers.get(stream, ()), found) == all_numbers.get(stream, ()) for stream, found in numbers.items())

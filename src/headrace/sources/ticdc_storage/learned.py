@@ -58,6 +58,8 @@ class StorageLearned:
     """The final drain to which a cut of the offer belongs."""
     listing: Listing = field(default_factory=Listing)
     """The listing that belongs to the catalogue."""
+    extension: str = ""
+    """The extension of the files of the changefeed's protocol; empty if nothing was listed yet."""
 
     def without(self, tables: Collection[TableId]) -> StorageLearned:
         """See ``Learned.without``."""
@@ -66,7 +68,14 @@ class StorageLearned:
     def at(self, place: StoragePosition) -> StorageLearned:
         """What still counts for the next poll at a position: applied files are no longer expected to exist."""
         announced = {path: entry for path, entry in self.announced.items() if not is_done(path, place)}
-        return StorageLearned(self.watermark, self.published, self.exact, announced, self.catalogue)
+        return StorageLearned(self.watermark, self.published, self.exact, announced, self.catalogue, extension=self.extension)
+
+    def of_files(self, extension: str, place: StoragePosition) -> StorageLearned:
+        """What still counts if the changefeed's files have this extension: others that were given up are no longer expected."""
+        given_up = (path for path in self.announced if path in place.given_up and not path.endswith(f".{extension}"))
+        dropped = frozenset(given_up)
+        announced = {path: entry for path, entry in self.announced.items() if path not in dropped}
+        return replace(self, announced=announced, extension=extension)
 
 
 def learned_of(offer: Offer) -> StorageLearned:

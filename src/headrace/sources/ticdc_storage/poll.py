@@ -65,6 +65,12 @@ _LOST_KEYS = (
     "it. Change one of the two settings, and copy the tables whose keys were updated anew."
 )
 
+_OTHER_PROTOCOL = (
+    "The files that were applied last are .{applied}, and the protocol is {protocol} now: no .{own} file counts as read because "
+    "one of these was. Rows of .{own} files up to their table's checkpoint are passed over: if the tables got rows of files that "
+    "are not of this changefeed, or had passed over rows of its own, load them anew, and run headrace table resync TABLE --at TIME."
+)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -126,8 +132,11 @@ class Poll:
         if known.watermark <= self.checkpoint and not self.final:
             return Offer(known.watermark, known.watermark, notices=tuple(notices), learned=known)
         listing, catalogue = self.folder.scan(self.place)
-        forgotten = _forgotten(of_protocol(listing, detect_protocol(listing, self.options, self.place)), self.place)
-        poll = replace(self, place=forgotten.adopted_by(self.place), known=replace(known, forgotten=forgotten))
+        protocol = detect_protocol(listing, self.options, self.place)
+        place = self.place.of_files(protocol.extension)
+        forgotten = _forgotten(of_protocol(listing, protocol), place)
+        known = replace(known.of_files(protocol.extension, place), forgotten=forgotten)
+        poll = replace(self, place=forgotten.adopted_by(place), known=known)
         return poll._offer_of(listing, catalogue, notices)
 
     def _offer_of(self, listing: Listing, catalogue: Catalogue, notices: list[Notice]) -> Offer:
@@ -254,6 +263,8 @@ class Poll:
 
     def _format_notices(self, found: _Found) -> Iterator[Notice]:
         """Notices about what is lost with files of this kind."""
+        if (applied := self.place.applied_extension) not in ("", found.protocol.extension):
+            yield Notice(_OTHER_PROTOCOL.format(applied=applied, own=found.protocol.extension, protocol=found.protocol))
         if not found.is_exact:
             yield Notice(no_commit_ts(found.protocol))
         if found.protocol is Protocol.CSV and self.options.raw_change_events and not self.options.csv.output_old_value:
@@ -283,7 +294,14 @@ class Poll:
         announced = {path: table_id for path, (table_id, _) in {**self.known.announced, **owned}.items()}
         return (
             *unlisted_problems(found.whole, self.place, found.catalogue.table_of),
-            *vanished_problems(found.whole, self.place, announced, lambda path: table_of(path, found.catalogue, self.options)),
+            *vanished_problems(
+                found.whole,
+                self.place,
+                announced,
+                lambda path: table_of(path, found.catalogue, self.options),
+                found.protocol,
+                is_certain=bool(self.options.protocol or self.place.applied_extension),
+            ),
             *self._strangers(found),
             *found.judged.problems,
         )

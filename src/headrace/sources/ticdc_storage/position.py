@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
@@ -24,9 +24,21 @@ from headrace.sources.ticdc_storage.intervals import (
     contains,
     count_of,
     format_intervals,
+    holds,
     numbers_of,
     parse_intervals,
-    united,
+)
+from headrace.sources.ticdc_storage.json_values import (
+    extension_in,
+    files_in,
+    files_to_json,
+    integer_in,
+    list_in,
+    members_in,
+    numbers_in,
+    text_in,
+    unit_in,
+    whole_in,
 )
 from headrace.sources.ticdc_storage.paths import EXTENSIONS, DataPath, FilePlace, parse_data_name, path_of, place_of, stream_of
 
@@ -166,6 +178,11 @@ class StoragePosition:
     changefeed's own files, so ``consumed`` does not have it."""
     extension: str = ""
     """The extension of the files that were applied; empty if there are none, or if only an older Headrace applied some."""
+    counted: str = ""
+    """The extension of the files of which ``consumed``, ``days``, ``settled``, ``marks`` and ``gone`` speak, unless it is
+    ``extension``. These name files by numbers, which files of two protocols have in common."""
+    aside: Mapping[str, StoragePosition] = field(default_factory=dict)
+    """Another extension -> the same five parts for its files."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -183,19 +200,57 @@ class StoragePosition:
     @property
     def applied_extension(self) -> str:
         """The extension of the files that were applied, at least in part; of one of them if an older Headrace did not record it."""
-        if self.extension:
+        if self.extension or self.counted:
             return self.extension
         marked = (name for marks in self.marks.values() for name in marks)
         begun = (unit for units in self.begun.values() for unit in units)
         return next((name.rpartition(".")[2] for name in chain(marked, self.open, begun)), "")
 
+    @cached_property
+    def counted_extension(self) -> str:
+        """The extension of the files that count as consumed; empty if an older Headrace consumed files and did not record it."""
+        if self.counted or self.extension:
+            return self.counted or self.extension
+        marked = {name.rpartition(".")[2] for marks in self.marks.values() for name in marks}
+        return marked.pop() if len(marked) == 1 else ""
+
+    def of_files(self, extension: str) -> StoragePosition:
+        """The position in which the files of this extension count, and those of another one are kept aside.
+
+        A number that was consumed of a file of another protocol says nothing of these. Nothing is forgotten: when the protocol is
+        changed back, no file is read twice.
+        """
+        own = self.counted_extension
+        if not extension or not own or own == extension:
+            return self
+        kept = _counted_of(self, StoragePosition())
+        aside = {other: place for other, place in self.aside.items() if other != extension}
+        if kept != StoragePosition():
+            aside[own] = kept
+        found = _counted_of(self.aside.get(extension, StoragePosition()), self)
+        applied = self.applied_extension
+        return replace(found, extension=applied, counted="" if extension == applied else extension, aside=aside)
+
+    @cached_property
+    def _others(self) -> StoragePosition:
+        """The position of the files of the other extension."""
+        return self.of_files(next(extension for extension in EXTENSIONS if extension != self.counted_extension))
+
+    def _counting(self, key: str) -> StoragePosition:
+        """The position in which the files of this one's extension count."""
+        own = self.counted_extension
+        return self if not own or key.endswith(own) else self._others
+
     def to_text(self) -> str:
         """Compact JSON, the same for equal positions."""
+        return json.dumps(self._document(), separators=(",", ":"), ensure_ascii=False, sort_keys=False)
+
+    def _document(self) -> dict[str, object]:
         document: dict[str, object] = {"v": _FORMAT, "w": self.watermark}
         parts: dict[str, object] = {
             "s": dict(self.passed),
             "f": dict(self.unknown_below),
-            "d": _files_to_json(self.consumed),
+            "d": files_to_json(self.consumed),
             "a": {base: dict(streams) for base, streams in self.days.items()},
             "m": dict(self.settled),
             "i": {directory: _marks_to_json(marks) for directory, marks in self.marks.items() if marks},
@@ -205,17 +260,19 @@ class StoragePosition:
                 for directory, units in self.unread.items()
             },
             "n": {path: late.numbers for path, late in self.late.items()},
-            "l": [[left.lo, left.hi, _files_to_json(left.files)] for left in self.left_out],
-            "b": _files_to_json(self.begun),
+            "l": [[left.lo, left.hi, files_to_json(left.files)] for left in self.left_out],
+            "b": files_to_json(self.begun),
             "t": {parent: [o.version, o.table_id.database, o.table_id.table] for parent, o in self.owners.items()},
             "g": {parent: [g.files, g.version, g.day, int(g.undated)] for parent, g in self.gone.items()},
             "x": dict(self.given_up),
             "y": self.extension,
+            "k": self.counted,
+            "z": {extension: place._document() for extension, place in sorted(self.aside.items())},
         }
         document |= {key: part for key, part in parts.items() if part}
         if self.drain is not None:
             document["e"] = self.drain.numbers
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
+        return document
 
     def is_consumed(self, path: DataPath) -> bool:
         """Whether every row of the file is applied, according to its name."""
@@ -223,11 +280,12 @@ class StoragePosition:
 
     def is_consumed_at(self, directory: str, dispatcher: str, digits: str, key: str) -> bool:
         """:meth:`is_consumed` for the parts of a path whose layout is not known."""
+        counting = self._counting(key)
         number = int(digits)
-        streams = self.consumed.get(directory)
+        streams = counting.consumed.get(directory)
         known = streams is not None and contains(streams.get(stream_of(dispatcher, digits), ()), number)
         if not known:
-            known = self.is_sealed_at(directory, dispatcher, digits)
+            known = counting.is_sealed_at(directory, dispatcher, digits)
         return known and key not in self.open and not self.is_unread(directory, key)
 
     def is_sealed_at(self, directory: str, dispatcher: str, digits: str) -> bool:
@@ -289,16 +347,17 @@ class StoragePosition:
         """Whether a file with a larger number than this place was applied, at least in part."""
         path = place
         begun = self.begun.get(path.directory, {}).get(place.unit, ())
-        applied = [self.consumed.get(path.directory, {}).get(place.stream, ()), () if contains(begun, place.number) else begun]
+        consumed = self._counting(place.unit).consumed.get(path.directory, {})
+        applied = [consumed.get(place.stream, ()), () if contains(begun, place.number) else begun]
         largest = max([numbers[-1][1] for numbers in applied if numbers], default=0)
-        return place.number < max(largest, self._largest_open.get((path.directory, place.stream), 0))
+        return place.number < max(largest, self._largest_open.get((path.directory, place.unit), 0))
 
     @cached_property
     def _largest_open(self) -> Mapping[tuple[str, str], int]:
-        """The largest number of the open files of each directory and stream."""
+        """The largest number of the open files of each directory and unit."""
         found: dict[tuple[str, str], int] = {}
         for place in map(place_of, self.open):
-            key = place.directory, place.stream
+            key = place.directory, place.unit
             found[key] = max(place.number, found.get(key, 0))
         return found
 
@@ -314,12 +373,17 @@ class StoragePosition:
     def has_part(self, prefix: str) -> bool:
         """Whether any file whose path begins like this was read, or is to be read."""
         tables = (f"{parent}/" for parent in self.gone)
-        return any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open, *tables))
+        known = any(path.startswith(prefix) for path in (*self.consumed, *self.days, *self.unread, *self.open, *tables))
+        return known or any(place.has_part(prefix) for place in self.aside.values())
 
     def goes_on_from(self, former: StoragePosition) -> bool:
         """Whether every file that counts as consumed at ``former`` also does here."""
         if self is former:
             return True
+        extensions = (former.counted_extension, *former.aside)
+        return all(self.of_files(each)._goes_on_from(former.of_files(each)) for each in extensions)
+
+    def _goes_on_from(self, former: StoragePosition) -> bool:
         opened = {path.rpartition("/")[0] for path in self.open.keys() - former.open.keys()}
         opened |= {directory for directory, units in self.unread.items() if units != former.unread.get(directory)}
         if any(former.consumed_in(directory) for directory in opened):
@@ -331,7 +395,7 @@ class StoragePosition:
         for base, texts in former.days.items():
             if self.days.get(base) != texts:
                 changed |= {f"{base}/{name}" for text in texts.values() for name in days_of(text)}
-        return all(_holds(self.consumed_in(directory), former.consumed_in(directory)) for directory in changed)
+        return all(holds(self.consumed_in(directory), former.consumed_in(directory)) for directory in changed)
 
     def is_consumed_path(self, path: str) -> bool:
         """:meth:`is_consumed` for a path whose layout is not known."""
@@ -357,6 +421,9 @@ class StoragePosition:
         return self.is_consumed_path(key) and not self._is_changed_at(directory, key, size, modified)
 
     def _is_changed_at(self, directory: str, key: str, size: int, modified: int) -> bool:
+        counting = self._counting(key)
+        if counting is not self:
+            return counting._is_changed_at(directory, key, size, modified)
         mark = self.marks[directory].get(key.rpartition("/")[2]) if directory in self.marks else None
         if mark is not None:
             return mark.print not in ("", fingerprint(size, modified))
@@ -393,9 +460,10 @@ class StoragePosition:
                 yield from (path_of(directory, unit, number) for number in numbers_of(numbers))
 
 
-def _holds(all_numbers: Mapping[str, Intervals], numbers: Mapping[str, Intervals]) -> bool:
-    """Whether ``all_numbers`` has all of ``numbers``, stream by stream."""
-    return all(united(all_numbers.get(stream, ()), found) == all_numbers.get(stream, ()) for stream, found in numbers.items())
+def _counted_of(place: StoragePosition, others: StoragePosition) -> StoragePosition:
+    """What ``place`` knows of consumed files, and the rest from ``others``."""
+    known = replace(others, consumed=place.consumed, days=place.days, settled=place.settled)
+    return replace(known, marks=place.marks, gone=place.gone)
 
 
 def fingerprint(size: int, modified: int) -> str:
@@ -407,13 +475,6 @@ def has_file(files: Files, place: FilePlace) -> bool:
     """Whether the file is in ``files``."""
     units = files.get(place.directory)
     return units is not None and contains(units.get(place.unit, ()), place.number)
-
-
-def _files_to_json(files: Files) -> dict[str, object]:
-    return {
-        directory: {unit: format_intervals(numbers) for unit, numbers in sorted(units.items())}
-        for directory, units in files.items()
-    }
 
 
 def _open_to_json(entry: OpenFile) -> list[int]:
@@ -430,63 +491,65 @@ def _marks_to_json(marks: Mapping[str, Mark]) -> dict[str, str]:
 
 def _of_document(document: Mapping[str, object]) -> StoragePosition:
     return StoragePosition(
-        watermark=_whole(document.get("w")),
-        passed={path: _whole(version) for path, version in _members(document.get("s", {}))},
-        unknown_below={path: _whole(version) for path, version in _members(document.get("f", {}))},
-        consumed=_files(document.get("d", {})),
+        watermark=whole_in(document.get("w")),
+        passed={path: whole_in(version) for path, version in members_in(document.get("s", {}))},
+        unknown_below={path: whole_in(version) for path, version in members_in(document.get("f", {}))},
+        consumed=files_in(document.get("d", {})),
         days={
-            base: {stream: check_days(_text(text)) for stream, text in _members(streams)}
-            for base, streams in _members(document.get("a", {}))
+            base: {stream: check_days(text_in(text)) for stream, text in members_in(streams)}
+            for base, streams in members_in(document.get("a", {}))
         },
-        settled={directory: _integer(modified) for directory, modified in _members(document.get("m", {}))},
+        settled={directory: integer_in(modified) for directory, modified in members_in(document.get("m", {}))},
         marks={
-            directory: {name: _mark(entry) for name, entry in _members(entries)}
-            for directory, entries in _members(document.get("i", {}))
+            directory: {name: _mark(entry) for name, entry in members_in(entries)}
+            for directory, entries in members_in(document.get("i", {}))
             if entries
         },
-        open={path: _open_file(entry) for path, entry in _members(document.get("o", {}))},
+        open={path: _open_file(entry) for path, entry in members_in(document.get("o", {}))},
         unread={
-            directory: {_unit(unit): _unread(entry) for unit, entry in _members(units)}
-            for directory, units in _members(document.get("u", {}))
+            directory: {unit_in(unit): _unread(entry) for unit, entry in members_in(units)}
+            for directory, units in members_in(document.get("u", {}))
         },
         late={
-            path: Late.of([_whole(number) for number in _numbers(entry, 1, 4, 5)])
-            for path, entry in _members(document.get("n", {}))
+            path: Late.of([whole_in(number) for number in numbers_in(entry, 1, 4, 5)])
+            for path, entry in members_in(document.get("n", {}))
         },
-        left_out=tuple(_left_out(entry) for entry in _list(document.get("l", []))),
-        begun=_files(document.get("b", {})),
+        left_out=tuple(_left_out(entry) for entry in list_in(document.get("l", []))),
+        begun=files_in(document.get("b", {})),
         drain=_drain(document["e"]) if "e" in document else None,
-        owners={parent: _owner(entry) for parent, entry in _members(document.get("t", {}))},
-        gone={parent: _gone(entry) for parent, entry in _members(document.get("g", {}))},
-        given_up={path: _text(mark) for path, mark in _members(document.get("x", {}))},
-        extension=_extension(document.get("y", "")),
+        owners={parent: _owner(entry) for parent, entry in members_in(document.get("t", {}))},
+        gone={parent: _gone(entry) for parent, entry in members_in(document.get("g", {}))},
+        given_up={path: text_in(mark) for path, mark in members_in(document.get("x", {}))},
+        extension=extension_in(document.get("y", "")),
+        counted=extension_in(document.get("k", "")),
+        aside={extension_in(extension): _aside(place) for extension, place in members_in(document.get("z", {}))},
     )
 
 
 def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
     """The position in the format of an older Headrace: no times, files of stopped tables one by one, old versions dropped."""
-    consumed = _files(document.get("d"))
-    sealed = {path: _whole(version) for path, version in _members(document.get("s"))}
+    consumed = files_in(document.get("d"))
+    sealed = {path: whole_in(version) for path, version in members_in(document.get("s"))}
     opened: dict[str, OpenFile] = {}
     unread: dict[str, dict[str, Unread]] = {}
-    for path, entry in _members(document.get("o")):
-        size, modified, pending_ts = _numbers(entry, 3)
+    for path, entry in members_in(document.get("o")):
+        size, modified, pending_ts = numbers_in(entry, 3)
         if pending_ts is not None:
-            opened[path] = OpenFile(_whole(size), _integer(modified), _whole(pending_ts))
+            opened[path] = OpenFile(whole_in(size), integer_in(modified), whole_in(pending_ts))
             continue
         place = place_of(path)
         units = unread.setdefault(place.directory, {})
         before = units.get(place.unit, Unread((), 0))
-        units[place.unit] = Unread(add_number(before.numbers, place.number), before.size + _whole(size))
+        units[place.unit] = Unread(add_number(before.numbers, place.number), before.size + whole_in(size))
     return StoragePosition(
-        watermark=_whole(document.get("w")),
+        watermark=whole_in(document.get("w")),
         passed=sealed,
         unknown_below=dict(sealed),
         consumed=consumed,
         settled=dict.fromkeys(consumed, UNSETTLED),
         marks={
-            directory: {name: Mark(0, _text(mark)) for name, mark in _members(entries)}
-            for directory, entries in _members(document.get("i"))
+            directory: {name: Mark(0, text_in(mark)) for name, mark in members_in(entries)}
+            for directory, entries in members_in(document.get("i"))
             if entries
         },
         open=opened,
@@ -496,90 +559,38 @@ def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
 
 
 def _owner(entry: object) -> Owner:
-    version, database, table = _list(entry)
-    return Owner(_whole(version), TableId(_text(database), _text(table)))
+    version, database, table = list_in(entry)
+    return Owner(whole_in(version), TableId(text_in(database), text_in(table)))
 
 
 def _gone(entry: object) -> Gone:
-    files, version, day, undated = _numbers(entry, 4)
-    return Gone(_whole(files), _whole(version), _text(day), bool(_whole(undated)))
+    files, version, day, undated = numbers_in(entry, 4)
+    return Gone(whole_in(files), whole_in(version), text_in(day), bool(whole_in(undated)))
 
 
-def _extension(value: object) -> str:
-    if value not in ("", *EXTENSIONS):
-        raise ValueError(f"{value!r} is not the extension of a data file")
-    return _text(value)
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not an integer")
-    return value
-
-
-def _whole(value: object) -> int:
-    number = _integer(value)
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text")
-    return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError(f"{value!r} is not a list")
-    return value
-
-
-def _members(value: object) -> Iterable[tuple[str, object]]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not an object")
-    return value.items()
-
-
-def _numbers(value: object, *counts: int) -> list[object]:
-    members = _list(value)
-    if len(members) not in counts:
-        raise ValueError(f"{value!r} has not the right length")
-    return members
-
-
-def _files(value: object) -> dict[str, dict[str, Intervals]]:
-    return {
-        directory: {stream: parse_intervals(_text(numbers)) for stream, numbers in _members(streams)}
-        for directory, streams in _members(value)
-    }
-
-
-def _unit(value: str) -> str:
-    path_of("", value, 1)
-    return value
+def _aside(value: object) -> StoragePosition:
+    return _of_document({"w": 0, **{key: part for key, part in members_in(value) if key in "damig"}})
 
 
 def _unread(value: object) -> Unread:
-    numbers, size = _numbers(value, 2)
-    return Unread(parse_intervals(_text(numbers)), _whole(size))
+    numbers, size = numbers_in(value, 2)
+    return Unread(parse_intervals(text_in(numbers)), whole_in(size))
 
 
 def _mark(value: object) -> Mark:
-    modified, fingerprint_text, *content = _text(value).split(".")
+    modified, fingerprint_text, *content = text_in(value).split(".")
     return Mark(int(modified, 16), fingerprint_text, int(content[0], 16) if content else None)
 
 
 def _open_file(value: object) -> OpenFile:
-    size, modified, pending_ts, *ends = _numbers(value, 3, 5)
-    return OpenFile(_whole(size), _integer(modified), _whole(pending_ts), *map(_whole, ends))
+    size, modified, pending_ts, *ends = numbers_in(value, 3, 5)
+    return OpenFile(whole_in(size), integer_in(modified), whole_in(pending_ts), *map(whole_in, ends))
 
 
 def _left_out(value: object) -> LeftOut:
-    lo, hi, files = _numbers(value, 3)
-    return LeftOut(_whole(lo), _whole(hi), _files(files))
+    lo, hi, files = numbers_in(value, 3)
+    return LeftOut(whole_in(lo), whole_in(hi), files_in(files))
 
 
 def _drain(value: object) -> Drain:
-    return Drain.of([_whole(number) for number in _numbers(value, 3, 4)])
+    return Drain.of([whole_in(number) for number in numbers_in(value, 3, 4)])

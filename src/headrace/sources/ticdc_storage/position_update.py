@@ -35,13 +35,19 @@ _MARKS_IN_ALL = 2_500
 _LEAST_MARKS = 2
 
 
-def advanced(position: StoragePosition, watermark: int, states: Sequence[FileState]) -> StoragePosition:
-    """The position after a cut with these results. Of several states of one file, the last one counts."""
+def advanced(position: StoragePosition, watermark: int, states: Sequence[FileState], *, is_applied: bool = True) -> StoragePosition:
+    """The position after a cut with these results. Of several states of one file, the last one counts.
+
+    Unless ``is_applied``, consumed files are those that are not to be read, which shows nothing about the changefeed's protocol.
+    """
+    taken = {state.path.rpartition(".")[2] for state in states if state.consumed or state.pending_ts is not None}
+    counted = max(taken, default="")
+    position = position.of_files(counted)
+    extension = counted if is_applied else position.applied_extension
     opened = dict(position.open)
     unread, late = _Unread(position.unread), dict(position.late)
     numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     marks: dict[str, dict[str, Mark]] = {}
-    extension = position.extension
     for state in states:
         place = place_of(state.path)
         opened.pop(state.path, None)
@@ -54,7 +60,6 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             continue
         unread.remove(place, state.size)
         late.pop(state.path, None)
-        extension = place.unit.rpartition(".")[2]
         if state.pending_ts is not None and not state.consumed:
             opened[state.path] = OpenFile(state.size, state.modified, state.pending_ts, state.first_ts, state.last_ts)
             continue
@@ -78,7 +83,8 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             settled=settled,
             marks={directory: entries for directory, entries in {**position.marks, **marks}.items() if entries},
             open=opened,
-            extension=extension,
+            extension=extension if taken else position.extension,
+            counted=("" if counted == extension else counted) if taken else position.counted,
             unread=unread.entries,
             late={path: known for path, known in late.items() if known.is_behind or known.drain is not None},
             begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,

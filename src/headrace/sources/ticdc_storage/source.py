@@ -187,7 +187,7 @@ class StorageEventSource:
         return self._taking(position, learned, learned.announced).begun(paths, hi).to_text()
 
     def _taking(self, position: str, learned: StorageLearned, announced: Announced) -> Taking:
-        place = learned.forgotten.adopted_by(_position(position))
+        place = learned.forgotten.adopted_by(_position(position).of_files(learned.extension))
         if (catalogue := learned.catalogue) is not None:
             place = replace(place, owners=catalogue.owners_by_id())
             begun = {path: table_of(path, catalogue, self._options) for path in place.begun_files() if path not in announced}
@@ -204,7 +204,8 @@ class StorageEventSource:
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """See ``EventSource.vanished``. A file is in the folder of the date on which it was written; earlier dates do not count."""
         place = _position(position)
-        listing, catalogue, _ = self._scan(place, StoragePosition(owners=place.owners))
+        listing, catalogue, protocol = self._scan(place, StoragePosition(owners=place.owners))
+        place = place.of_files(protocol.extension)
         theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
         forgotten = (
             f"{parent}, whatever was written{f' up to {gone.day}' if gone.day else ''} and removed"
@@ -219,6 +220,7 @@ class StorageEventSource:
         known, place = _position(former), _position(position)
         listing, catalogue, protocol = self._scan(known, StoragePosition(owners=known.owners))
         extension = protocol.extension
+        known, place = known.of_files(extension), place.of_files(extension)
         forgotten = gone_since(known, place, listing, lambda directory: self._parsed(directory, catalogue))
         lost = [*lost_files(known, place, listing, extension), *(f"{path}.{extension}" for path in forgotten)]
         lost = [path for path in lost if not place.is_open(path)]
@@ -229,7 +231,12 @@ class StorageEventSource:
         """See ``EventSource.read_again``. As in :meth:`vanished`, files of earlier dates have no rows above ``since``."""
         place = _position(position)
         _, catalogue = self._opened().scan(place)
+        own = place.counted_extension
+        for extension in (*place.aside, own):
+            place = self._read_again(place.of_files(extension), table_id, since, catalogue)
+        return place.to_text()
 
+    def _read_again(self, place: StoragePosition, table_id: TableId, since: int, catalogue: Catalogue) -> StoragePosition:
         def parent_of(directory: str) -> str | None:
             return self._parent_of(directory, table_id, since, catalogue)
 
@@ -238,7 +245,7 @@ class StorageEventSource:
         parents |= {parent for parent in place.unknown_below if catalogue.table_of(parent) == table_id}
         gone = {parent: forgotten for parent, forgotten in place.gone.items() if _is_of(table_id, parent, catalogue)}
         place = replace(place, gone={**place.gone, **{parent: earlier(forgotten, since) for parent, forgotten in gone.items()}})
-        return without(place, parents, lambda directory: parent_of(directory) is not None).to_text()
+        return without(place, parents, lambda directory: parent_of(directory) is not None)
 
     def _parent_of(self, directory: str, table_id: TableId, since: int, catalogue: Catalogue) -> str | None:
         """The folder of the table, if files of this directory belong to it and may have rows above a commit ts (TSO)."""
@@ -257,7 +264,8 @@ class StorageEventSource:
         oldest = tso_to_datetime(max(learned_of(offer).watermark, place.watermark)) - timedelta(days=days - 2)
         if days and tso_to_datetime(since).date() < oldest.date():
             return f"TiCDC removes files after {days} days (file-expiration-days)."
-        listing, catalogue, _ = self._scan(place)
+        listing, catalogue, protocol = self._scan(place)
+        place = place.of_files(protocol.extension)
         directories = set()
         for _, path in listing.data:
             versions = catalogue.versions.get(path.parent, {})
@@ -266,7 +274,9 @@ class StorageEventSource:
                 directories.add(path.directory)
         for (directory, _), missing in sorted(gaps(listing, place, directories, unread=True).items()):
             return f"file numbers {format_intervals(missing)} in {directory} are missing."
-        vanished = vanished_problems(listing, place, {}, lambda path: table_of(path, catalogue, self._options))
+        vanished = vanished_problems(
+            listing, place, {}, lambda path: table_of(path, catalogue, self._options), protocol, is_certain=True
+        )
         gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
         return f"{gone} is missing." if gone else ""
 
@@ -287,17 +297,22 @@ class StorageEventSource:
         theirs = {*catalogue.owners(parsed.parent).values()} or {catalogue.table_of(parsed.parent)}
         if table_id not in theirs and any(owner.table for owner in theirs):
             return position
+        is_waited_for = known.is_open(key) or key in known.begun_files()
+        mark = fingerprint(stored.size, stored.modified) if stored is not None else ""
+        noted = replace(known, given_up={**known.given_up, key: mark})
         if parsed.extension != detect_protocol(listing, self._options, known).extension:
-            if stored is not None:
-                known = replace(known, given_up={**known.given_up, key: fingerprint(stored.size, stored.modified)})
-            return dropped(known, [key]).to_text()
+            return dropped(noted if stored is not None or is_waited_for else known, [key]).to_text()
+        known = known.of_files(parsed.extension)
         rewritten = stored is not None and known.is_consumed(parsed) and known.is_changed(parsed, stored.size, stored.modified)
         if not rewritten and not known.is_open(key):
             return position
         found = stored or StoredFile(key, 0, 0)
         content = None if stored is None else folder.content(stored)
         state = FileState(key, found.size, found.modified, consumed=True, content=content)
-        return advanced(known, known.watermark, [state]).to_text()
+        # As long as the protocol is a guess, the next one may be that this is no file of the changefeed.
+        is_guessed = not (self._options.protocol or known.applied_extension)
+        known = replace(known, given_up=noted.given_up) if is_guessed else known
+        return advanced(known, known.watermark, [state], is_applied=False).to_text()
 
     def forget_vanished(
         self, position: str, offer: Offer, loaded: Mapping[TableId, int], ended: Mapping[TableId, int]
@@ -305,12 +320,15 @@ class StorageEventSource:
         """See ``EventSource.forget_vanished``. A table that has ended does not continue in an earlier version."""
         place = _position(position)
         listing, catalogue, protocol = self._scan(place)
+        place = place.of_files(protocol.extension)
         whole, _ = self._opened().scan(place)
         announced = {path: table_id for path, (table_id, _) in learned_of(offer).at(place).announced.items()}
         gone: dict[DataPath, TableId] = {}
         for problem in (
             *unlisted_problems(whole, place, catalogue.table_of),
-            *vanished_problems(whole, place, announced, lambda path: table_of(path, catalogue, self._options)),
+            *vanished_problems(
+                whole, place, announced, lambda path: table_of(path, catalogue, self._options), protocol, is_certain=False
+            ),
         ):
             path = parse_path(problem.file, self._options.date_separator, catalogue.table_ids)
             if isinstance(path, DataPath):
@@ -327,17 +345,18 @@ class StorageEventSource:
             needless |= without_rows_above(of_loaded, loaded, listing, catalogue, firsts)
         foreign = {key for key in needless if not key.endswith(f".{protocol.extension}")}
         states = [FileState(key, 0, 0, consumed=True) for key in sorted(needless - foreign)]
-        place = advanced(dropped(place, foreign), place.watermark, states)
+        place = advanced(dropped(place, foreign), place.watermark, states, is_applied=False)
         return (place.to_text() if needless else position), frozenset(needless)
 
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
         """See ``EventSource.forget_lives``."""
         place = _position(position)
-        listing, catalogue, _ = self._scan(place)
+        listing, catalogue, protocol = self._scan(place)
+        place = place.of_files(protocol.extension)
         files = [f for f in listing.data if not place.is_consumed(f[1])]
         files = [f for f in files if f[1].version < ended.get(catalogue.table_of(f[1].parent, f[1].version), 0)]
         states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored, _ in files if stored.size]
-        return advanced(place, place.watermark, states).to_text() if states else position
+        return advanced(place, place.watermark, states, is_applied=False).to_text() if states else position
 
     def _scan(self, place: StoragePosition, known: StoragePosition | None = None) -> tuple[Listing, Catalogue, Protocol]:
         """The folder without data files of another protocol, its catalogue, and the protocol. ``known``: see ``Folder.scan``."""

@@ -10,6 +10,7 @@ from itertools import pairwise
 from headrace.ddl.lexer import words
 from headrace.errors import SourceUnreachableError
 from headrace.formats.values import repeats_an_hour
+from headrace.model.commands import skip_command
 from headrace.model.outcome import Notice, Problem
 from headrace.model.place import PlaceInFile
 from headrace.model.split import Window
@@ -145,21 +146,30 @@ def stranger_problems(
             table_id,
             f"The file is .{path.extension}, and the protocol is {protocol}: the table waits, so that no row of it is passed over.",
             PlaceInFile(stored.path),
-            hint=_ways_on(path.extension, protocol, is_detected=is_detected, is_any_ours=is_any_ours),
+            hint=_ways_on(
+                path.extension,
+                protocol,
+                skip_command(table_id, PlaceInFile(stored.path)),
+                is_detected=is_detected,
+                is_any_ours=is_any_ours,
+            ),
         )
         for table_id, (stored, path) in found.items()
     )
 
 
-def _ways_on(extension: str, protocol: Protocol, *, is_detected: bool, is_any_ours: bool) -> str:
+def _ways_on(extension: str, protocol: Protocol, skip: str, *, is_detected: bool, is_any_ours: bool) -> str:
+    other = _protocol_of(extension)
     if is_detected:
-        other = _protocol_of(extension)
         wrong = f"If the changefeed's protocol is {other}, name it with protocol={other} in the source's URI."
     elif not is_any_ours:
-        return f"No data file is .{protocol.extension}: correct protocol= in the source's URI, or leave it out."
+        return (
+            f"Look up the changefeed's protocol first. No data file is .{protocol.extension}: correct protocol= in the source's "
+            f"URI, or leave it out, if it is {other}. If it is {protocol}, move the file away or give it up with {skip}."
+        )
     else:
         wrong = "A changefeed that was made anew with another protocol needs a folder and a pipeline of its own."
-    return f"If it is not a file of this changefeed, move it away or give it up. {wrong}"
+    return f"If it is not a file of this changefeed, move it away or give it up with {skip}. {wrong}"
 
 
 def _protocol_of(extension: str) -> Protocol:
@@ -267,19 +277,38 @@ def unknown_versions(
 
 
 def vanished_problems(
-    listing: Listing, position: StoragePosition, announced: Mapping[str, TableId], tables: Callable[[str], TableId | None]
+    listing: Listing,
+    position: StoragePosition,
+    announced: Mapping[str, TableId],
+    tables: Callable[[str], TableId | None],
+    protocol: Protocol,
+    *,
+    is_certain: bool,
 ) -> tuple[Problem, ...]:
     """A problem for each announced file that may hold rows which are not applied, and that has disappeared.
 
     ``announced`` are the files that this run has offered. ``tables`` gives the table of each file that the position holds open;
-    ``None`` for a path that does not belong to a table.
+    ``None`` for a path that does not belong to a table. ``is_certain``: the protocol is not a guess, so that a file of another one
+    that is gone was moved away, and nothing waits for it unless the protocol is changed back.
     """
     present = {stored.path for stored, _ in listing.data}
     held = (*position.open, *(path for path, _ in position.unread_files()), *position.begun_files())
     gone = {path: table_id for path in held if path not in present and (table_id := tables(path)) is not None}
     gone.update({path: table for path, table in announced.items() if path not in present})
-    message = "The file vanished before all its changes were applied."
-    return tuple(Problem(table_id, message, PlaceInFile(path), hint=_VANISHED_HINT) for path, table_id in sorted(gone.items()))
+    problems = []
+    for path, table_id in sorted(gone.items()):
+        message, hint, place = "The file vanished before all its changes were applied.", _VANISHED_HINT, PlaceInFile(path)
+        extension = path.rpartition(".")[2]
+        if extension != protocol.extension:
+            if is_certain:
+                continue
+            message = f"The file vanished before all its changes were applied. It was .{extension}, and most files are {protocol}."
+            hint = (
+                f"If it was not a file of this changefeed, give it up: {skip_command(table_id, place)}. If it was, restore it, and "
+                f"name its protocol with protocol={_protocol_of(extension)} in the source's URI."
+            )
+        problems.append(Problem(table_id, message, place, hint=hint))
+    return tuple(problems)
 
 
 def stray_notices(listing: Listing) -> tuple[Notice, ...]:
