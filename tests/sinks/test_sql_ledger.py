@@ -336,6 +336,24 @@ def test_a_ledger_without_room_for_long_positions_gets_it(session):
     assert LEDGER.load(session, "p").position == "y" * (PART_LENGTH + 1)
 
 
+@pytest.mark.parametrize("lost", [("pipelines",), ("tables",), ("ddl_journal",), ("pipelines", "ddl_journal")])
+def test_a_ledger_that_lost_a_table_is_not_taken_for_one_with_an_empty_table(session, lost):
+    acquire(session)
+    for name in lost:
+        session.execute(f"DROP TABLE headrace.{name}")
+    for use in (
+        lambda: LEDGER.exists(session),
+        lambda: LEDGER.load(session, "p"),
+        lambda: LEDGER.create_tables(session),
+        lambda: LEDGER.verify_place(session, "p", "src"),
+        lambda: list(LEDGER.written_by_others(session, "p")),
+    ):
+        with pytest.raises(DefinitionError, match=" and ".join(rf"headrace\.{name}" for name in lost)) as raised:
+            use()
+        assert "from a backup" in raised.value.hint
+        assert "To begin anew" in raised.value.hint
+
+
 def test_a_new_pipeline_begins_with_nothing_of_a_former_one_of_its_name(session):
     tables = session.execute("SELECT table_name FROM information_schema.columns WHERE column_name = 'pipeline'")
     for pipeline in ("p", "q"):

@@ -35,6 +35,7 @@ from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 from headrace.sinks.sql_rows import put_rows
 from headrace.sinks.sql_shapes import ShapeRows
 from headrace.sinks.sql_tables import TableRows
+from headrace.sinks.sql_whole import whole
 
 _FORGOTTEN_AT_ONCE = 500
 _NOBODYS = ""
@@ -104,7 +105,7 @@ class SqlLedger:
 
     def exists(self, session: SqlSession) -> bool:
         """Whether there is a ledger here."""
-        return "cuts" in self._shape(session)
+        return "cuts" in whole(self._shape(session), self.namespace)
 
     def verify_place(self, session: SqlSession, pipeline: str, source_identity: str) -> None:
         """Raises DefinitionError if the pipeline has no record here but has one in another namespace of the target.
@@ -131,7 +132,7 @@ class SqlLedger:
 
         The tables of :class:`LedgerPart` are created if they are in ``parts``.
         """
-        present = self._shape(session)
+        present = whole(self._shape(session), self.namespace)
         if "cuts" in present:
             self._add_columns(session, "cuts", present["cuts"], dict.fromkeys(_ROW_FIGURES, "BIGINT DEFAULT 0"))
         if "tables" in present:
@@ -178,12 +179,12 @@ class SqlLedger:
 
     def written_by_others(self, session: SqlSession, pipeline: str) -> Iterator[tuple[str, TableId]]:
         """The target tables to which other pipelines write, each with its pipeline. Empty if there is no ledger."""
-        present = self._shape(session)
+        present = whole(self._shape(session), self.namespace)
         return self.rows.written_by_others(session, pipeline, present) if "cuts" in present else iter(())
 
     def load(self, session: SqlSession, pipeline: str) -> LedgerState | None:
         """The pipeline's whole record, ``None`` if there is none, or no ledger."""
-        shape = self._shape(session)
+        shape = whole(self._shape(session), self.namespace)
         if "cuts" not in shape:
             return None
         rows = session.execute(
