@@ -243,6 +243,6 @@ except JobFailedError as error:
 def test_a_jvm_that_ends_while_it_starts_is_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNUSABLE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
-    assert "stack size specified is too small" in done.stdout  # Java's own words
+    assert "stack size specified is too small" in done.stderr  # Java's own words, which Java writes to its standard output
     assert "The JVM of Spark ended while it started. " in done.stdout, done.stderr
     assert "Traceback" not in done.stderr
