@@ -443,6 +443,25 @@ def test_rows_of_left_out_tables_that_were_loaded_go_on_with_their_names(
     assert is_whole(world, D)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_left_out_table_is_not_gone_if_its_drop_is_told_again_after_another_one_has_its_name(world: World, seed: int) -> None:
+    """By then a third table has the other name of the RENAME, so the RENAME does not count as pending any more."""
+    for table_id in (A, B, C):
+        world.create(table_id)
+    follow(world)
+    world.upstream.create_table_like(D, C)
+    world.insert(D, 1)
+    world.upstream.drop_table(C)
+    world.upstream.rename_table(D, C)
+    world.create(D)
+    world.upstream.truncate_table(B)
+    world.upstream.checkpoint()
+    run_with_kills(world, Random(seed), 2, **without("acd"))
+    follow(world)
+    assert not world.state.tables[C].status.is_gone
+    assert is_whole_or_says_why(world, C)
+
+
 @pytest.mark.parametrize("batch", [1, 100])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_left_out_table_that_was_dropped_and_replaced_is_not_gone(world: World, again: bool, batch: int) -> None:

@@ -89,6 +89,12 @@ def _noted(state: LedgerState, offer: Offer, includes: Includes, missing: Missin
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
         if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
             noted.take(change)
+    # Also beginnings that were noted before and are told again. The DROP before them may still count as pending, because the name's
+    # row does not change at either, while a later table has taken the other name of the RENAME.
+    for change in offer.schema_changes:
+        for table_id in newly_named(change) if change.commit_ts < offer.schema_bound else ():
+            if (end := noted.ends.get(table_id)) is not None and end.commit_ts < change.commit_ts:
+                noted.ends[table_id], noted.since[table_id] = None, change.commit_ts
     return noted
 
 
