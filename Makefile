@@ -25,6 +25,9 @@ TIDB_TESTS := tests/sinks/test_mysql_writer.py tests/sinks/test_mysql_ledger.py 
   tests/test_fencing.py tests/test_journal.py tests/test_conformance_storage.py tests/storage_cases/test_mysql_variables.py \
   tests/storage_cases/test_hostile_statements.py tests/storage_cases/test_left_keys.py
 
+# Of the costly tests with variants a quarter (tests/sampling.py), unless ALL=1.
+SAMPLE := $(if $(filter 1,$(ALL)),,HEADRACE_TEST_SAMPLE=1)
+
 # What is set for another environment must not leak into this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
@@ -39,13 +42,13 @@ demo: $(RUNTIME) java ## Run the real pipeline on a small shop's changes, into a
 	@rm -rf headrace-demo
 	@$(VENV)/bin/headrace demo
 
-test: lint java $(CLASSES) ## Everything that CI runs: lint, then all tests, the fast ones first
+test: lint java $(CLASSES) ## Lint, then the tests, the fast ones first; of costly ones a sample, or all with ALL=1, as CI has it
 	@echo "tests without Spark: what is fast, whole pipelines in one process, servers (one of each to a worker)"
-	@$(PY) -m pytest -m "not spark" --ignore=tests/support -n auto
+	@$(SAMPLE) $(PY) -m pytest -m "not spark" --ignore=tests/support -n auto
 	@echo "types and schema changes, in one process that writes down what it observes"
 	@$(PY) -m pytest tests/support
 	@echo "tests with Spark, on two sessions"
-	@$(PY) -m pytest -m spark -n 2 --dist loadscope --no-loadscope-reorder
+	@$(SAMPLE) $(PY) -m pytest -m spark -n 2 --dist loadscope --no-loadscope-reorder
 
 # Folders that have none of these tests are not even collected, and nothing here waits for a server: a worker for each core is enough.
 test-fast: $(DEV) ## The quick tests, within a minute: no Spark, no servers, no whole pipelines, nothing that takes a second

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from collation_weights import read
 from converging import Action, Downstream, History, Key, Shape, Stopped, Values, deliver, write_units
 from headrace.model.events import RowKind
+from sampling import drawn
 from servers import MariaDb
 
 pytestmark = pytest.mark.server
@@ -106,7 +107,7 @@ def transactions(draw: st.DrawFn, shape: Shape) -> list[list[Action]]:
 
 
 DRAWN = settings(
-    max_examples=80,
+    max_examples=drawn(80),
     deadline=None,
     derandomize=True,
     database=None,

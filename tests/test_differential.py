@@ -25,6 +25,7 @@ from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.transform.filters import TableFilter
 from large_rounds import as_if_large
 from person import Person, Stranger
+from sampling import drawn
 from servers import MariaDb
 from targets import DuckDbTarget, MariaDbTarget
 from time_limit import Clock, until_time_is_over
@@ -32,7 +33,7 @@ from time_limit import Clock, until_time_is_over
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_DIFFERENTIAL_SECONDS", "0"))
-EXAMPLES = 10  # without a number of seconds: always the same ones, in half a minute
+EXAMPLES = drawn(10)  # without a number of seconds: always the same ones, in half a minute
 
 STEPS = st.lists(st.builds(Step, st.sampled_from(ACTIONS), st.integers(0, 2**20)), min_size=10, max_size=45)
 LAYOUTS = {

@@ -46,6 +46,7 @@ from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Delete, Insert, Update
 from quick import without_pauses
+from sampling import drawn
 from server_settings import SETTABLE
 from streamed_history import StreamedHistory
 from time_limit import Clock, until_time_is_over
@@ -54,8 +55,8 @@ from upstreams import KEY, NAME
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
-EXAMPLES = {"mariadb": 4, "duckdb": 3}  # without a number of seconds: always the same ones
-EXAMPLES |= dict.fromkeys(CAPABILITIES, 12)
+EXAMPLES = {"mariadb": drawn(4), "duckdb": drawn(3)}  # without a number of seconds: always the same ones
+EXAMPLES |= dict.fromkeys(CAPABILITIES, drawn(12))
 DRAWN = [
     *(pytest.param(kind, OPTIONS, id=kind) for kind in (*CAPABILITIES, "duckdb")),
     *(pytest.param(kind, WITHOUT_COMMIT_TS, id=f"{kind}, no commit ts") for kind in ("nothing atomic", "duckdb")),
@@ -433,7 +434,7 @@ def test_tables_whose_files_cannot_be_read_keep_no_others_back(kind: str, empty:
     clock = Clock(SECONDS)
 
     @settings(
-        max_examples=8,
+        max_examples=drawn(8),
         derandomize=True,
         database=None,
         deadline=None,
@@ -457,7 +458,7 @@ def test_a_table_that_is_loaded_ahead_while_others_catch_up_has_all_its_rows(
     clock = Clock(SECONDS)
 
     @settings(
-        max_examples=12,
+        max_examples=drawn(12),
         derandomize=True,
         database=None,
         deadline=None,

@@ -26,6 +26,7 @@ from headrace.model.table import Column
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES, MemoryLedger, MemorySink
 from headrace.testing.upstream_ddl import AddColumn
+from sampling import drawn
 from served import serve
 from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
@@ -171,7 +172,7 @@ def test_no_change_is_begun_in_a_transaction_that_may_be_taken_back(tmp_path: Pa
     world.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic small cuts", "nothing atomic"]), marks=st.booleans())
 def test_any_history_is_applied_once_whatever_kills_the_runs_and_however_long_changes_run(
     seed: int, capability: str, marks: bool, tmp_path_factory: pytest.TempPathFactory

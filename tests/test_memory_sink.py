@@ -35,6 +35,7 @@ from headrace.testing.memory_sink import CAPABILITIES, TABLE_COMMIT, TABLE_MARK,
 from headrace.testing.memory_source import MemoryRecord
 from headrace.testing.upstream import Delete, Insert, Update
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
+from sampling import drawn
 from streams import INT, NAME, A, Actions, B, C, World, run_taken_over, run_with_kills
 
 pytestmark = pytest.mark.pipeline
@@ -53,7 +54,7 @@ def logs_b(table_id: TableId, schema: TableSchema) -> ChangeDemand:
     return ChangeDemand.ALL if table_id == B else ChangeDemand.NET
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "nothing atomic"]))
 def test_any_history_is_applied_once_where_the_driver_takes_the_rows(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
@@ -145,7 +146,7 @@ def test_a_sink_that_takes_no_bags_gets_the_log_of_a_table_without_key_and_no_ot
     assert [change.kind for change in world.server.contents.logs[B].changes] == [RowKind.INSERT] * 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
 def test_every_change_is_in_the_log_once_whatever_kills_the_runs(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
@@ -177,7 +178,7 @@ def test_every_change_is_in_the_log_once_whatever_kills_the_runs(
         assert -rows == Counter()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
 def test_each_key_has_the_commit_ts_of_its_last_change_whatever_kills_the_runs(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
@@ -272,7 +273,7 @@ def test_a_run_that_dies_between_rows_and_the_drop_of_their_database_drops_it_th
     world.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_any_history_is_applied_once_where_tables_say_themselves_how_far_they_are(
     seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -291,7 +292,7 @@ def test_any_history_is_applied_once_where_tables_say_themselves_how_far_they_ar
     world.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_runs_that_were_taken_over_and_go_on_change_nothing_where_tables_say_themselves_how_far_they_are(
     seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -312,7 +313,7 @@ def test_runs_that_were_taken_over_and_go_on_change_nothing_where_tables_say_the
     world.check()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_every_change_is_in_a_log_that_takes_what_comes_once_where_tables_say_themselves_how_far_they_are(
     seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -16,6 +16,7 @@ from headrace.sources.stream.position import StreamPosition
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream import Delete
 from headrace.testing.upstream_ddl import AddColumn
+from sampling import drawn
 from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, follow, run_with_kills, without
 
 pytestmark = pytest.mark.pipeline
@@ -450,7 +451,7 @@ def test_a_left_out_table_that_was_never_made_leaves_no_row_to_the_one_that_take
     assert not world.rows(C) - world.wanted(C)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
 def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_or_says_what_lacks(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory

@@ -24,6 +24,7 @@ from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.memory_source import MemoryReader
 from headrace.testing.upstream_ddl import AddColumn, DropColumn
+from sampling import drawn
 from streams import INT, A, Actions, B, World, run_killed
 
 pytestmark = pytest.mark.pipeline
@@ -342,7 +343,7 @@ def test_what_partitions_had_not_promised_stays_in_the_position() -> None:
     assert again.applying(12, {"0": 12, "1": 12}).unpromised is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
 def test_any_history_with_final_drains_is_applied_once_or_what_lacks_is_told(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory

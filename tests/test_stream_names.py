@@ -18,6 +18,7 @@ from headrace.model.table import Column, TableId
 from headrace.testing.faults import Crashed, armed, crash_at
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
+from sampling import drawn
 from streams import INT, A, B, C, World, follow, run_killed, run_with_kills, without
 
 pytestmark = pytest.mark.pipeline
@@ -786,7 +787,7 @@ class Swaps:
             upstream.drop_table(free[1])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
 def test_any_tables_that_take_each_others_names_across_the_filter_are_whole_or_say_why_not(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory

@@ -20,6 +20,7 @@ from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
+from sampling import drawn
 from streams import INT, NAME, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
@@ -251,7 +252,7 @@ def test_a_run_that_dies_when_it_stages_is_made_good(world: World, moment: Momen
     world.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
 def test_any_history_is_applied_once_whatever_kills_the_runs(
     seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory

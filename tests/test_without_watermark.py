@@ -31,6 +31,7 @@ from headrace.testing.memory_sink import CAPABILITIES, MemorySink, Server
 from headrace.testing.memory_source import MemoryStream
 from headrace.testing.sink_runs import PIPELINE, SinkRuns, SinkUnderTest, SourceUnderTest, at
 from headrace.transform.filters import TableFilter
+from sampling import drawn
 
 pytestmark = pytest.mark.pipeline
 
@@ -240,7 +241,7 @@ _CHANGES = st.lists(
 
 
 @given(st.lists(st.tuples(st.sampled_from([T, T, U]), _CHANGES), min_size=1, max_size=12), st.data())
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 def test_the_order_of_the_source_decides(
     tmp_path_factory: pytest.TempPathFactory, messages: list[tuple[TableId, list[Message]]], data: st.DataObject
 ) -> None:

@@ -14,6 +14,7 @@ from headrace.ddl.columns import annotate
 from headrace.ddl.defaults import bit_default, computed_default, zone_mismatch
 from headrace.ddl.expression_values import UntranslatableError
 from headrace.ddl.expressions import condition_to_duckdb, to_duckdb
+from headrace.ddl.generated import first_defined
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.indexes import changed_names, new_indexes, with_index_names
 from headrace.ddl.kinds import kinds_of
@@ -22,7 +23,7 @@ from headrace.ddl.names import spelled
 from headrace.ddl.partitions import partitioning_after, row_events
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.ddl.told import source_tables
-from headrace.ddl.zones import defined_zoned_column, zoned_bound
+from headrace.ddl.zones import zoned_bound, zoned_columns
 from headrace.model.events import SchemaChange
 from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -85,7 +86,7 @@ def read_all(made: tuple[str, int]) -> None:
         return
     marked = annotate(text, after, before)
     assert [(column.name, column.type) for column in marked.columns] == [(column.name, column.type) for column in after.columns]
-    defined_zoned_column(text, marked)
+    first_defined(text, marked.table_id.database, zoned_columns(marked))
     zone_mismatch(text, marked, "Asia/Shanghai")
     for column in marked.columns:
         computed_default(read, column.name)

@@ -8,14 +8,12 @@ reads and the functions around them are known; so a float counts as converted in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from headrace.ddl.defaults import defined_columns
-from headrace.ddl.lexer import Word, words
-from headrace.ddl.statement import read_statement
+from headrace.ddl.generated import DifferingColumn, differing_columns, first_defined
+from headrace.ddl.lexer import Word
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem
-from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.table import Column, TableSchema
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 from headrace.sinks.mysql.connection import MySqlSession
@@ -45,50 +43,24 @@ _COMPARES = frozenset({"!=", "<", "<=", "<=>", "<>", "=", ">", ">=", "BETWEEN", 
 _MATCHES_TEXT = frozenset({"LIKE", "REGEXP", "RLIKE"})
 
 
-@dataclass(frozen=True)
-class ComputedOtherwise:
-    """A generated column whose values may differ from TiDB's.
-
-    ``cause`` is a clause of a sentence; ``names`` are the folded names of the column and of all that its expression reads.
-    """
-
-    column: Column
-    cause: str
-    names: frozenset[str]
-
-
-def computed_otherwise(schema: TableSchema) -> list[ComputedOtherwise]:
-    """All such columns of a table. A column comes after the columns that it reads."""
-    found: dict[str, ComputedOtherwise] = {}
-    for column in (column for column in schema.columns if column.generated):
-        expression = words(column.expression) or ()
-        read = frozenset(folded_name(word.text) for word in expression if not word.is_literal)
-        own = folded_name(column.name)
-        through = next((name for name in found if name in read), "")
-        cause = _cause(column, expression, schema)
-        if cause or through:
-            cause = cause or f"its expression reads {found[through].column.name}, which differs"
-            found[own] = ComputedOtherwise(column, cause, read | {own})
-    return list(found.values())
+def computed_otherwise(schema: TableSchema) -> list[DifferingColumn]:
+    """The generated columns of a table whose values may differ from TiDB's."""
+    return differing_columns(schema, _cause)
 
 
 def refuse_computed_otherwise(session: MySqlSession, change: SchemaChange) -> None:
     """Raises SchemaChangeRefused for a statement that defines such a column, or a column that one reads."""
     if session.is_tidb or change.by_shape or change.schema is None:  # a shape has no generated columns
         return
-    found = computed_otherwise(change.schema)
-    if not found:
+    found = first_defined(change.statement, change.schema.table_id.database, computed_otherwise(change.schema))
+    if found is None:
         return
-    read = read_statement(change.statement, change.schema.table_id.database)
-    defined = {folded_name(definition[0].text) for definition in defined_columns(read) if definition}
-    for other in found:
-        if not defined.isdisjoint(other.names):
-            message = (
-                f"generated column {other.column.name} converts a value in another way than TiDB ({other.cause}), so that the"
-                " target would compute other values than the source."
-            )
-            problem = Problem(change.table_id, message, place=change.origin, column=other.column.name, hint=way_out(other.column))
-            raise SchemaChangeRefused(problem)
+    message = (
+        f"generated column {found.column.name} converts a value in another way than TiDB ({found.cause}), so that the target would"
+        " compute other values than the source."
+    )
+    hint = way_out(found.column)
+    raise SchemaChangeRefused(Problem(change.table_id, message, place=change.origin, column=found.column.name, hint=hint))
 
 
 def _cause(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from zoneinfo import ZoneInfoNotFoundError
 
 from headrace.ddl.defaults import ZoneMismatch, zone_mismatch
-from headrace.ddl.zones import defined_zoned_column, zoned_bound
+from headrace.ddl.generated import first_defined
+from headrace.ddl.zones import zoned_bound, zoned_columns
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem
 from headrace.model.table import Column, Generated
@@ -48,7 +49,8 @@ def _refuse_bound(change: SchemaChange, time_zone: str) -> None:
 
 def _refuse_generated(change: SchemaChange) -> None:
     """Regardless of the URI's zone, which applies only to sessions for schema changes; other sessions write the rows."""
-    zoned = defined_zoned_column(change.statement, change.schema) if change.schema is not None else None
+    schema = change.schema
+    zoned = first_defined(change.statement, schema.table_id.database, zoned_columns(schema)) if schema is not None else None
     if zoned is None:
         return
     message = (
