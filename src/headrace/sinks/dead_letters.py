@@ -20,7 +20,6 @@ from hashlib import sha256
 
 import obstore
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace import faults
 from headrace.errors import DefinitionError
@@ -205,7 +204,7 @@ def _texts(rows: pa.Table) -> list[dict[str, str | None]]:
     def texts(column: pa.ChunkedArray) -> list[str | None]:
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
             return [None if value is None else value.hex() for value in column.to_pylist()]
-        return list(pc.cast(column, pa.string()).to_pylist())
+        return list(column.cast(pa.string()).to_pylist())
 
     columns = [texts(column) for column in rows.columns]
     return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
