@@ -63,6 +63,9 @@ class PlanRules:
     """The kinds of schema changes that the sink accepts."""
     keeps_commit_ts: bool = False
     """The sink writes each row's commit ts."""
+    unmade: Mapping[TableId, int] = field(default_factory=dict)
+    """Tables that were never created, each with the commit ts (TSO) of the change of this cut that ends it. No earlier change of
+    them runs."""
 
     @classmethod
     def of(cls, options: RunOptions, sink: SinkCapabilities) -> PlanRules:
@@ -148,7 +151,7 @@ class Barriers:
         if problem is not None:
             self._stop(change, problem)
             return False
-        if decision is None and is_of(self._unfollowed, change):
+        if decision is None and (is_of(self._unfollowed, change) or self._is_of_unmade(change)):
             decision = Decision(change.identity, Verdict.SKIP)
         if decision is None:
             policy = self._rules.policies.of(kinds_of(change))
@@ -165,6 +168,11 @@ class Barriers:
             self.decisions[change.identity] = decision
         self._pass(change, decision, still)
         return True
+
+    def _is_of_unmade(self, change: SchemaChange) -> bool:
+        """Whether the change concerns only tables that were never created, and that end in this cut."""
+        unmade, tables = self._rules.unmade, self._state.tables
+        return all(t in unmade and tables[t].incarnation < change.commit_ts < unmade[t] for t in change.changes)
 
     def _go_to(self, commit_ts: int) -> None:
         while self._later and self._later[0][0] <= commit_ts:

@@ -89,7 +89,7 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
     lost = {t for t, first in begins.items() if first < state.start and t not in state.tables and not includes(t)}
     history = _History(includes, lost, _by_folded_name([*state.tables, *(t for tables in sets_of(crossing) for t in tables)]))
     for change in crossing:
-        if _was_begun(state, change):
+        if was_begun(state, change):
             history.until |= {t: change.commit_ts for t in change.changes if not includes(t)}
     size = -1
     while size < (size := sum(history.until.values())):
@@ -103,7 +103,7 @@ def followed(state: LedgerState, changes: Sequence[SchemaChange], includes: Incl
     return Followed(includes, until, history.refused)
 
 
-def _was_begun(state: LedgerState, change: SchemaChange) -> bool:
+def was_begun(state: LedgerState, change: SchemaChange) -> bool:
     """Whether a run ended while it ran a CREATE or RENAME. It is finished although the filter leaves its tables out by now.
 
     The target may have the table of that name, while the ledger does not say yet that it is the pipeline's. If such a table was
@@ -257,7 +257,7 @@ def drop_of(change: SchemaChange, table_id: TableId) -> SchemaChange:
 
 
 def kept_ends(state: LedgerState) -> dict[TableId, JournalEntry]:
-    """The waiting DROPs of tables that the pipeline created. Each is the last unsettled change of its table in the journal.
+    """The unsettled DROPs of tables that the pipeline created. Each is the last unsettled change of its table in the journal.
 
     Such a change consists of its statement only. So it can run when the filter includes the table, even if the source no longer
     has it.
@@ -281,8 +281,8 @@ def ends_before(state: LedgerState, since: Mapping[TableId, int]) -> list[str]:
 
 
 def _may_be_kept(state: LedgerState, entry: JournalEntry) -> bool:
-    """Whether an unsettled change is the waiting DROP of one table that the pipeline created."""
-    if len(entry.tables) != 1 or entry.state is not JournalState.WAITING:
+    """Whether an unsettled change is the DROP of one table that the pipeline created. It waits, or a run ended while it ran it."""
+    if len(entry.tables) != 1:
         return False
     own = state.tables.get(entry.tables[0])
     return own is not None and own.is_made and own.checkpoint <= entry.commit_ts and _drops_table(entry)
@@ -352,7 +352,7 @@ def taken_back(
         why = missing(table_id, own.checkpoint - is_unborn) if table_id.table else ""
         if why:
             reason = f"--tables left it out since {at}, and {why} {_LOAD.format(at=at, table=word(table_id))}"
-            rows.append(replace(own, after=own.after or is_unborn, status=TableStatus.INCOMPLETE, reason=reason))
+            rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
             dropped = f"it was left out by --tables since {at}, and was dropped since."
             notices.append(Notice(dropped if table_id in ends else f"it does not go on: {reason}", table_id))
         else:

@@ -21,6 +21,7 @@ from headrace.engine.identities import as_journalled
 from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
 from headrace.engine.keys import changed_definition, read_fingerprint, with_declared_keys
+from headrace.engine.late_records import note_late
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
@@ -523,6 +524,7 @@ class Loop:
             self._serve(Carried(*taken_back(self._state, again, missing)))
         if self._source.needs_shapes:
             self._serve(lose_gone(self._state, offer) if offer.gone else None)
+            self._serve(note_late(self._state, offer))
             self._serve(note_passed(self._state, offer, self._options.includes, missing))
             self._serve(find_begun_untold(self._state, offer, self._options.includes))
 

@@ -7,6 +7,7 @@ delivered, its earlier rows are unknown: a table created in its later shape woul
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,13 +21,16 @@ from headrace.engine.excluded_tables import (
     ends_before,
     followed,
     has_dropped,
+    inside,
     is_unborn_outside,
     kept_ends,
+    was_begun,
     was_never_made,
 )
 from headrace.engine.journal import drops_databases, is_pending, tables_of_dropped
 from headrace.engine.requests import Carried
-from headrace.engine.shapes import from_shape_if_unknown, told_shapes, with_kept_shapes
+from headrace.engine.shapes import from_shape_if_unknown, known_after, told_shapes, with_kept_shapes
+from headrace.engine.table_places import after
 from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word
 from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
@@ -193,6 +197,8 @@ class _Noted:
     it, which wait in the journal, are over: of one name at most the last DROP waits."""
     came: set[TableId] = field(default_factory=set)
     """The followed names that these changes give to tables which lack all rows, because the pipeline never created them."""
+    unmade: dict[TableId, list[SchemaChange]] = field(default_factory=lambda: defaultdict(list))
+    """The changes of included tables that were never created. They are passed over with the RENAME that ends such a table."""
     carried: frozenset[TableId] = frozenset()
     """The left-out names that have the rows of tables which the pipeline created before they were left out."""
     used: dict[TableId, int] = field(default_factory=dict)
@@ -215,6 +221,8 @@ class _Noted:
             self._hand_over(change, change.changes | tables_of_dropped(change, self.used))
             self._leave_out(change, unmade)
         elif not self._lose(change, self._lost(change)):
+            for table_id in change.changes if all(self._is_unmade_inside(t, change) for t in change.changes) else ():
+                self.unmade[table_id].append(change)
             self._follow(change)
 
     def _follow(self, change: SchemaChange) -> None:
@@ -228,11 +236,16 @@ class _Noted:
         for table_id in self._begun_held(change):
             self._put(TableProgress(table_id, change.commit_ts, False, TableStatus.HELD, incarnation=change.commit_ts))
         if needed.events or needed.statement:  # else it is a kept shape of a table that may never have been created
-            self.created |= needed.changes
+            self.created |= known_after(self.state, needed)
         # A left-out table stays when its database ends (``_end_left_out``): the cut does not write its row.
         dropped = (t for t in tables_of_dropped(change, self.state.tables) if self.follows.end(t) >= change.commit_ts)
         self.used |= dict.fromkeys([*change.changes, *dropped], change.commit_ts)
         self.over = self.over.union(_ended(change, self.state.tables)).difference(newly_named(change))
+        if was_begun(self._begun, change):
+            # Later changes of its left-out tables concern tables that the pipeline has made by then. The cut writes their rows.
+            outside = {t: change.commit_ts for t in change.changes if not self.follows.includes(t)}
+            rows = inside(after(self.state, change), change, outside)
+            self.state = self.state.with_rows(row for row in rows if row.table_id in outside)
 
     def _put(self, row: TableProgress) -> None:
         self.rows[row.table_id] = row
@@ -349,7 +362,23 @@ class _Noted:
             elif own is not None and own.status is TableStatus.EXCLUDED and (why := self.missing(table_id, own.checkpoint)):
                 at = format_tso(own.checkpoint)
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"--tables left it out since {at}, and {why}"))
-        return lost | {e.table_id: _PASSED for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self.came}
+        for event in change.events:
+            if isinstance(event, RenameTableEvent):
+                # If the new name is left out, its former table is followed because of this change, which must then run.
+                stays_inside = self.follows.includes(event.new_table_id)
+                if event.table_id in self.came or (stays_inside and self._is_unmade_inside(event.table_id, change)):
+                    lost[event.table_id] = _PASSED
+        return lost
+
+    def _is_unmade_inside(self, table_id: TableId, change: SchemaChange) -> bool:
+        """Whether the change concerns a table that was never created, that the filter includes, and that is not held.
+
+        At the commit ts at which the table got its name, a change concerns the name's former table.
+        """
+        own = self._own(table_id)
+        if own is None or not cannot_be_made(own) or own.incarnation >= change.commit_ts:
+            return False
+        return self.follows.includes(table_id) and table_id not in self.state.held
 
     def _is_later(self, own: TableProgress, change: SchemaChange) -> bool:
         """Whether the ledger row of a name belongs to a left-out table that got the name after the change."""
@@ -380,7 +409,9 @@ class _Noted:
             return False
         for table_id in lost.keys() - renamed.keys():
             own = self._own(table_id)
-            if own is not None and table_id in renamed.values():
+            if table_id in self.used and table_id in self.lacking:
+                del self.lacking[table_id]  # the row belongs to the former table until the cut has ended that one
+            elif own is not None and table_id in renamed.values():
                 self._put(replace(own, checkpoint=change.commit_ts, after=True, status=TableStatus.GONE, reason=""))
             elif own is not None and table_id in _ended(change, ()):
                 self._put(_gone_unborn(own, change.commit_ts))
@@ -389,6 +420,7 @@ class _Noted:
                 reason = f"--tables left it out from its beginning, and {lost[table_id]} {_load(table_id, own.checkpoint)}"
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
         for new, old in renamed.items():
+            self._pass_earlier(old)
             own, lacking = self._own(new), _lacking_rows(new, old, change.commit_ts, lost[old], self.follows)
             self.came.discard(old)
             # If another table has the name until the end of the cut, the row belongs to that table until then: ``left_lives``.
@@ -405,6 +437,13 @@ class _Noted:
                 self.lacking[new] = lacking
         self._pass(change)
         return True
+
+    def _pass_earlier(self, table_id: TableId) -> None:
+        """Passes over the changes of these that wait for a table which was never created, because it ends now."""
+        if earlier := self.unmade.pop(table_id, None):
+            self.used.pop(table_id, None)
+            for change in earlier:
+                self._pass(change)
 
     def _lacks_beginning(self, change: SchemaChange, needed: SchemaChange) -> str:
         """Why the plan would create a table that lacks rows; empty if it would not.

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.bearers import bearers, of_former_lives, of_gone_tables
-from headrace.engine.excluded_tables import Followed, drops_with_databases, followed
+from headrace.engine.excluded_tables import Followed, cannot_be_made, drops_with_databases, followed
 from headrace.engine.given_up import given_up_to
 from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
@@ -23,7 +23,7 @@ from headrace.engine.journal import comes_late, drops_databases, is_of, is_pendi
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives, newly_named
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
-from headrace.engine.shapes import from_shape_if_unknown, shapes_before
+from headrace.engine.shapes import from_shape_if_unknown, known_after, shapes_before
 from headrace.engine.unreadable import (
     TablesBefore,
     has_never_lived,
@@ -45,7 +45,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.ledger import Decision, LedgerState, TableStatus, Verdict
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
@@ -84,7 +84,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     while True:
         idle = rules.apart | (_idle(state, rules, follows, hi) - ends.keys())
         floors = {**dict.fromkeys(idle, 0), **_ahead(state, idle, hi)}
-        barriers = Barriers(state, rules, floors, problems, follows, history, begun)
+        barriers = Barriers(state, _with_unmade(rules, state, ends), floors, problems, follows, history, begun)
         passing = [change for change in changes if barriers.lets_pass(change)]
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):
@@ -170,12 +170,15 @@ def _ends_of_incomplete(
 ) -> dict[TableId, SchemaChange]:
     """For each table that lacks rows, the first change after which they are not needed: a DROP, a TRUNCATE or a RENAME.
 
+    A change that still runs in the target keeps its table from ending: it would go on, on the name's next table.
+
     Up to ``Offer.passed``, rows from after a change and changes of the table's shape may be missing, too. Then a TRUNCATE is not
     enough: only a change that frees the name counts. If another table gets the name by a change that cannot run any more, no
     change counts.
     """
     passed = offer.passed or 0
     lacking = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE and follows.end(t)} - state.held
+    lacking -= {t for e in state.journal.values() if lacking and e.state is JournalState.RUNNING for t in e.tables}
     ends: dict[TableId, SchemaChange] = {}
     again = {t: c.commit_ts for c in (changes if lacking else ()) if c.commit_ts < passed for t in newly_named(c)}
     for change in offer.schema_changes if lacking and offer.passed is not None else ():
@@ -186,10 +189,16 @@ def _ends_of_incomplete(
         # At the commit ts at which the table got its name, the statement ended the name's former table, not this one.
         ended = {t for t in lacking & ended if state.tables[t].incarnation < change.commit_ts}
         emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
-        ended = {t for t in ended if t not in emptied or state.tables[t].checkpoint >= passed}
+        # A table that was never created has nothing to empty.
+        emptied = {t for t in ended & emptied if state.tables[t].checkpoint < passed or cannot_be_made(state.tables[t])}
+        ended = ended - emptied
         for table_id in ended if change.commit_ts >= passed else {t for t in ended if again.get(t, -1) < change.commit_ts}:
             ends.setdefault(table_id, change)
     return ends
+
+
+def _with_unmade(rules: PlanRules, state: LedgerState, ends: Mapping[TableId, SchemaChange]) -> PlanRules:
+    return replace(rules, unmade={t: end.commit_ts for t, end in ends.items() if cannot_be_made(state.tables[t])})
 
 
 def _is_missed(state: LedgerState, table_id: TableId, change: SchemaChange) -> bool:
@@ -325,7 +334,7 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
                 continue
         if needed.changes not in taken:
             taken.add(needed.changes)
-            created |= needed.changes
+            created |= known_after(state, needed)
         pending.append(replace(needed, reads=needed.reads | namesakes.of(needed)))
         if not comes_late(state, change):  # a late change does not show which tables have its names now
             namesakes.note(needed)

@@ -14,7 +14,7 @@ from itertools import groupby
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.engine.excluded_tables import Followed
+from headrace.engine.excluded_tables import Followed, cannot_be_made
 from headrace.engine.identities import recognised
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
 from headrace.engine.unreadable import is_unborn
@@ -89,8 +89,12 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
         return change  # creating an empty table would be wrong: its rows come back without events, or they are not wanted
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
 
+    moves = any(isinstance(event, RenameTableEvent) for event in change.events)
+
     def is_there(table_id: TableId) -> bool:
         own = state.tables.get(table_id)
+        if own is not None and cannot_be_made(own) and not moves:
+            return True  # created now, it would lack rows; the table that gets its name by a RENAME says so
         return table_id in created or (own is not None and not own.status.is_gone and not is_unborn(own))
 
     if any(map(is_there, before)) or (not before and (change.table_id in created or change.table_id in state.tables)):
@@ -98,6 +102,14 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
     # An empty table would also lack the rows that an exchange moves to or from a known table. The target shows whether it can run.
     exchanged = any(map(is_there, read_statement(change.statement, change.database).tables[1:]))
     return _of_namesake(state, change, before) or (change if exchanged else _as_shape(state, change))
+
+
+def known_after(state: LedgerState, change: SchemaChange) -> frozenset[TableId]:
+    """The change's tables that exist in the target after it: not those that were never created, unless it names or creates them."""
+    given = {event.table_id for event in change.events if isinstance(event, CreateTableEvent)}
+    given |= {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+    unmade = {t for t in change.changes - given if t in state.tables and cannot_be_made(state.tables[t])}
+    return change.changes - unmade
 
 
 def _of_namesake(state: LedgerState, change: SchemaChange, before: Iterable[TableId]) -> SchemaChange | None:

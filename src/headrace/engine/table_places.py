@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.ddl.statement import read_statement
+from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.given_up import given_up
 from headrace.engine.journal import was_let_in
 from headrace.engine.ownership import dropped_by
@@ -265,7 +266,8 @@ def after(
         if base is not None and base.status.is_gone and change.commit_ts < base.checkpoint:
             rows.append(replace(base, status=TableStatus.GONE, reason="", lacks=""))
             continue
-        if base is None or base.status.is_gone or is_unborn(base):
+        # What was passed over of a table that was never created is still missing after any change but its end.
+        if base is None or base.status.is_gone or (is_unborn(base) and not cannot_be_made(base)):
             base = _newcomer(state, table_id, change)
             if table_id not in renamed | gone:
                 lacking = passed.behind(table_id, change.commit_ts) | lacking

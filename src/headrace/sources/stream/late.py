@@ -43,25 +43,25 @@ def late_notices(
             yield _notice(table_id, name, found, position.applied_to)
 
 
-_Late = tuple[int, int, int]
-"""The number of records of a piece that came too late, with the offsets of the first and the last one."""
+_Late = tuple[int, int, int, int, int]
+"""The number of records of a piece that came too late, the offsets of the first and the last one, and their commit ts (TSO)."""
 
 
 def _found(piece: StagedPiece, above: int, up_to: int, read: Callable[[StagedPiece], pa.Table]) -> Iterator[_Late]:
     """The records with ``above < commit_ts <= up_to`` (TSO). Within a piece, commit ts do not decrease."""
     if above < piece.min_ts and piece.max_ts <= up_to:
-        yield piece.records, piece.first, piece.last
+        yield piece.records, piece.first, piece.last, piece.min_ts, piece.max_ts
         return
     records = read(piece)
-    first, end = np.searchsorted(records.column("commit_ts").to_numpy(), [above, up_to], side="right").tolist()
+    times, offsets = records.column("commit_ts").to_numpy(), records.column("offset")
+    first, end = np.searchsorted(times, [above, up_to], side="right").tolist()
     if first < end:
-        offsets = records.column("offset")
-        yield end - first, offsets[first].as_py(), offsets[end - 1].as_py()
+        yield end - first, offsets[first].as_py(), offsets[end - 1].as_py(), int(times[first]), int(times[end - 1])
 
 
 def _notice(table_id: TableId, partition: str, found: list[_Late], applied_to: int) -> Notice:
-    count = sum(records for records, _, _ in found)
-    place = PlaceInStream(partition, min(first for _, first, _ in found), max(last for _, _, last in found))
+    counts, firsts, lasts, earliest, latest = zip(*found, strict=True)
+    count, place = sum(counts), PlaceInStream(partition, min(firsts), max(lasts))
     return Notice(
         f"{count} changes came too late: everything up to {tso_and_time(applied_to)} was applied before the partition had declared "
         "it complete, because of --until-end or because the stream did not name the partition yet. The late changes are not "
@@ -69,4 +69,5 @@ def _notice(table_id: TableId, partition: str, found: list[_Late], applied_to: i
         f"table resync {word(table_id)} --at.",
         table_id,
         place,
+        missing=(min(earliest), max(latest)),
     )
