@@ -205,6 +205,8 @@ class Replayer:
         there = {file_of(split.place) for split in splits}
         gone = [file for letter in wanted.values() if (file := file_of(letter.place)) and file not in there]
         gone += self.source.vanished(state.position, table_id, window.lo)
+        if why := next((text for text in gone if text.endswith(".")), ""):
+            raise _Refused(f"its dead letters are not replayed: {why} {_BY_HAND}")
         if gone:
             files = f"{gone[0]} and {len(gone) - 1} other {noun}s" if len(gone) > 1 else gone[0]
             raise _Refused(f"its dead letters are not replayed: {files} vanished since. Restore what is missing, or: {_BY_HAND}")

@@ -474,7 +474,8 @@ def _refusals_of_resync(state: LedgerState, offer: Offer, source: EventSource, r
         if why := source.missing(state.position, offer, own.table_id, at):
             yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
         if gone := source.vanished(state.position, own.table_id, at):
-            yield f"{stays} {gone[0]} is not there any more. Restore what is missing, or load the table as of a later time."
+            why = gone[0] if gone[0].endswith(".") else f"{gone[0]} is not there any more."
+            yield f"{stays} {why} Restore what is missing, or load the table as of a later time."
 
 
 def _overtaken(state: LedgerState, offer: Offer, request: TableRequest) -> Overtaken:

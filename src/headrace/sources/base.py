@@ -147,7 +147,8 @@ class EventSource(Protocol):
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """Files of the table that count as read and have disappeared, though they may hold rows above ``since`` (TSO).
 
-        Files from before the table's last schema change are not covered.
+        Files from before the table's last schema change are not covered. An entry that ends with a full stop is a sentence: it says
+        why a file is not read again although it is there.
         """
         ...
 

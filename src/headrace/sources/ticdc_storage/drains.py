@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.sources.ticdc_storage.json_values import numbers_in, whole_in
+
 
 @dataclass(frozen=True, slots=True)
 class Drain:
@@ -48,3 +50,8 @@ class Late:
     def numbers(self) -> list[int]:
         """The form stored in a position."""
         return [int(self.is_behind), *(self.drain.numbers if self.drain is not None else [])]
+
+
+def drain_in(value: object) -> Drain:
+    """The drain in a position's JSON."""
+    return Drain.of([whole_in(number) for number in numbers_in(value, 3, 4)])

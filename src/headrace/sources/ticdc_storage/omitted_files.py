@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from headrace.model.split import Window
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage.intervals import add_numbers
-from headrace.sources.ticdc_storage.paths import DataPath, place_of
-from headrace.sources.ticdc_storage.position import LeftOut, StoragePosition, has_file
+from headrace.sources.ticdc_storage.intervals import add_numbers, contains
+from headrace.sources.ticdc_storage.paths import DataPath, FilePlace, place_of
+from headrace.sources.ticdc_storage.position import Files, LeftOut, StoragePosition
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 
@@ -30,7 +30,7 @@ class LeftOutFiles:
         for stored, path, _ in candidates if place.left_out else ():
             if not _was_read(stored, place):
                 file = place_of(stored.path)
-                windows = [Window(left.lo, left.hi) for left in place.left_out if has_file(left.files, file)]
+                windows = [Window(left.lo, left.hi) for left in place.left_out if _has_file(left.files, file)]
                 if windows:
                     files[stored] = (path, windows[0])
         return cls(files)
@@ -86,3 +86,8 @@ class LeftOutFiles:
 def _was_read(stored: StoredFile, place: StoragePosition) -> bool:
     """Whether a cut has read the file in its present form and found rows beyond the cut's end."""
     return stored.path in place.open and place.open[stored.path].is_of(stored.size, stored.modified)
+
+
+def _has_file(files: Files, place: FilePlace) -> bool:
+    units = files.get(place.directory)
+    return units is not None and contains(units.get(place.unit, ()), place.number)

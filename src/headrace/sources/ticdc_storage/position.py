@@ -16,7 +16,7 @@ from itertools import chain
 
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.days import check_days, days_of, last_day, numbers_at, reaches
-from headrace.sources.ticdc_storage.drains import Drain, Late
+from headrace.sources.ticdc_storage.drains import Drain, Late, drain_in
 from headrace.sources.ticdc_storage.intervals import (
     Intervals,
     add_number,
@@ -183,6 +183,8 @@ class StoragePosition:
     ``extension``. These name files by numbers, which files of two protocols have in common."""
     aside: Mapping[str, StoragePosition] = field(default_factory=dict)
     """Another extension -> the same five parts for its files."""
+    own: tuple[str, ...] = ()
+    """:attr:`own_extensions`; empty if there are none, or if only an older Headrace read the files."""
 
     @classmethod
     def parse(cls, text: str) -> StoragePosition:
@@ -213,6 +215,16 @@ class StoragePosition:
             return self.counted or self.extension
         marked = {name.rpartition(".")[2] for marks in self.marks.values() for name in marks}
         return marked.pop() if len(marked) == 1 else ""
+
+    @cached_property
+    def own_extensions(self) -> tuple[str, ...]:
+        """The extensions of all protocols that were the changefeed's: configured, or of applied files, and not only guessed."""
+        applied = self.applied_extension
+        return self.own or (tuple(sorted({applied, *self.aside})) if applied else ())
+
+    def owning(self, extension: str) -> StoragePosition:
+        """The position with one more of :attr:`own_extensions`."""
+        return replace(self, own=tuple(sorted({*self.own_extensions, extension})))
 
     def of_files(self, extension: str) -> StoragePosition:
         """The position in which the files of this extension count, and those of another one are kept aside.
@@ -267,6 +279,7 @@ class StoragePosition:
             "x": dict(self.given_up),
             "y": self.extension,
             "k": self.counted,
+            "p": list(self.own),
             "z": {extension: place._document() for extension, place in sorted(self.aside.items())},
         }
         document |= {key: part for key, part in parts.items() if part}
@@ -471,12 +484,6 @@ def fingerprint(size: int, modified: int) -> str:
     return f"{zlib.crc32(f'{size}/{modified}'.encode()):08x}"
 
 
-def has_file(files: Files, place: FilePlace) -> bool:
-    """Whether the file is in ``files``."""
-    units = files.get(place.directory)
-    return units is not None and contains(units.get(place.unit, ()), place.number)
-
-
 def _open_to_json(entry: OpenFile) -> list[int]:
     ends = [entry.first_ts, entry.last_ts] if entry.last_ts else []
     return [entry.size, entry.modified, entry.pending_ts, *ends]
@@ -516,12 +523,13 @@ def _of_document(document: Mapping[str, object]) -> StoragePosition:
         },
         left_out=tuple(_left_out(entry) for entry in list_in(document.get("l", []))),
         begun=files_in(document.get("b", {})),
-        drain=_drain(document["e"]) if "e" in document else None,
+        drain=drain_in(document["e"]) if "e" in document else None,
         owners={parent: _owner(entry) for parent, entry in members_in(document.get("t", {}))},
         gone={parent: _gone(entry) for parent, entry in members_in(document.get("g", {}))},
         given_up={path: text_in(mark) for path, mark in members_in(document.get("x", {}))},
         extension=extension_in(document.get("y", "")),
         counted=extension_in(document.get("k", "")),
+        own=tuple(extension_in(extension) for extension in list_in(document.get("p", []))),
         aside={extension_in(extension): _aside(place) for extension, place in members_in(document.get("z", {}))},
     )
 
@@ -554,7 +562,7 @@ def _of_first_format(document: Mapping[str, object]) -> StoragePosition:
         },
         open=opened,
         unread=unread,
-        drain=_drain(document["e"]) if "e" in document else None,
+        drain=drain_in(document["e"]) if "e" in document else None,
     )
 
 
@@ -590,7 +598,3 @@ def _open_file(value: object) -> OpenFile:
 def _left_out(value: object) -> LeftOut:
     lo, hi, files = numbers_in(value, 3)
     return LeftOut(whole_in(lo), whole_in(hi), files_in(files))
-
-
-def _drain(value: object) -> Drain:
-    return Drain.of([whole_in(number) for number in numbers_in(value, 3, 4)])

@@ -85,6 +85,7 @@ def advanced(position: StoragePosition, watermark: int, states: Sequence[FileSta
             open=opened,
             extension=extension if taken else position.extension,
             counted=("" if counted == extension else counted) if taken else position.counted,
+            own=position.owning(counted).own if taken and is_applied else position.own,
             unread=unread.entries,
             late={path: known for path, known in late.items() if known.is_behind or known.drain is not None},
             begun=without_files(position.begun, (state.path for state in states)) if position.begun else position.begun,

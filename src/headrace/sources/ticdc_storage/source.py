@@ -27,7 +27,7 @@ from headrace.sources.ticdc_storage.inspection import inspect_folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, learned_of
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path
+from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path, path_of
 from headrace.sources.ticdc_storage.poll import Poll, published_in, schema_problems, table_of
 from headrace.sources.ticdc_storage.position import FileState, StoragePosition, fingerprint
 from headrace.sources.ticdc_storage.position_update import advanced, dropped, file_states
@@ -40,6 +40,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     Candidate,
     detect_protocol,
     gaps,
+    of_extension,
     of_protocol,
     unlisted_problems,
     vanished_problems,
@@ -48,7 +49,13 @@ from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation, store_location
 from headrace.sources.ticdc_storage.taken_files import Taking
 from headrace.sources.ticdc_storage.unread import unread_changes, unread_files
-from headrace.sources.ticdc_storage.vanished_files import gone_files, is_of_earlier_date, lost_files, without_rows_above
+from headrace.sources.ticdc_storage.vanished_files import (
+    gone_files,
+    is_of_earlier_date,
+    lost_files,
+    lost_unread_files,
+    without_rows_above,
+)
 
 _OPTIONS = frozenset({"changefeed"})
 
@@ -187,7 +194,10 @@ class StorageEventSource:
         return self._taking(position, learned, learned.announced).begun(paths, hi).to_text()
 
     def _taking(self, position: str, learned: StorageLearned, announced: Announced) -> Taking:
-        place = learned.forgotten.adopted_by(_position(position).of_files(learned.extension))
+        place = _position(position)
+        if learned.extension and (self._options.protocol or place.applied_extension):
+            place = place.owning(learned.extension)
+        place = learned.forgotten.adopted_by(place.of_files(learned.extension))
         if (catalogue := learned.catalogue) is not None:
             place = replace(place, owners=catalogue.owners_by_id())
             begun = {path: table_of(path, catalogue, self._options) for path in place.begun_files() if path not in announced}
@@ -204,27 +214,53 @@ class StorageEventSource:
     def vanished(self, position: str, table_id: TableId, since: int) -> tuple[str, ...]:
         """See ``EventSource.vanished``. A file is in the folder of the date on which it was written; earlier dates do not count."""
         place = _position(position)
-        listing, catalogue, protocol = self._scan(place, StoragePosition(owners=place.owners))
-        place = place.of_files(protocol.extension)
-        theirs = (d for d in place.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
-        forgotten = (
-            f"{parent}, whatever was written{f' up to {gone.day}' if gone.day else ''} and removed"
-            for parent, gone in place.gone.items()
-            if (gone.undated or (gone.day and not is_of_earlier_date(gone.day, since))) and _is_of(table_id, parent, catalogue)
-        )
-        named = (f"{directory}, number {number}" for directory, _, number in gone_files(place, theirs, listing))
-        return (*named, *forgotten)
+        whole, catalogue, protocol = self._scan_whole(place, StoragePosition(owners=place.owners))
+        found: list[str] = []
+        for extension, counting in sorted(
+            _of_each(place, protocol.extension).items(), key=lambda each: each[0] != protocol.extension
+        ):
+            is_own = extension == protocol.extension
+            if is_own or extension in place.own_extensions:
+                listing, kind = of_extension(whole, extension), "" if is_own else f" (.{extension})"
+                theirs = (d for d in counting.consumed_directories() if self._parent_of(d, table_id, since, catalogue) is not None)
+                for directory, stream, number in gone_files(counting, theirs, listing):
+                    if is_own or path_of(directory, f"{stream}.{extension}", number) not in place.given_up:
+                        found.append(f"{directory}, number {number}{kind}")
+                found += (
+                    f"{parent}, whatever was written{f' up to {gone.day}' if gone.day else ''} and removed{kind}"
+                    for parent, gone in counting.gone.items()
+                    if (gone.undated or (gone.day and not is_of_earlier_date(gone.day, since)))
+                    and _is_of(table_id, parent, catalogue)
+                )
+        return (*found, *self._of_former_protocol(whole, catalogue, place, protocol, table_id, since))
+
+    def _of_former_protocol(
+        self, whole: Listing, catalogue: Catalogue, place: StoragePosition, protocol: Protocol, table_id: TableId, since: int
+    ) -> Iterator[str]:
+        """A sentence for each file that is there and is not read again, because its protocol is not the changefeed's any more."""
+        for stored, path in whole.data:
+            if path.extension == protocol.extension or path.extension not in place.own_extensions or path.key in place.given_up:
+                continue
+            if not (place.is_consumed(path) or place.is_open(path.key)):
+                continue
+            is_over = path.version < _ended(catalogue, path.parent, since)
+            if not is_over and self._parent_of(path.directory, table_id, since, catalogue) is not None:
+                yield f"{stored.path} is .{path.extension}, and the protocol is {protocol} now: it is not read again."
 
     def missing_again(self, former: str, position: str) -> str:
         """See ``EventSource.missing_again``."""
         known, place = _position(former), _position(position)
-        listing, catalogue, protocol = self._scan(known, StoragePosition(owners=known.owners))
-        extension = protocol.extension
-        known, place = known.of_files(extension), place.of_files(extension)
-        forgotten = gone_since(known, place, listing, lambda directory: self._parsed(directory, catalogue))
-        lost = [*lost_files(known, place, listing, extension), *(f"{path}.{extension}" for path in forgotten)]
-        lost = [path for path in lost if not place.is_open(path)]
-        states = [FileState(path, 0, 0, consumed=False) for path in lost]
+        whole, catalogue, protocol = self._scan_whole(known, StoragePosition(owners=known.owners))
+        lost = dict.fromkeys(lost_unread_files(known, whole))
+        for extension, later in _of_each(known, protocol.extension).items():
+            restored, listing = place.of_files(extension), of_extension(whole, extension)
+            forgotten = gone_since(later, restored, listing, lambda directory: self._parsed(directory, catalogue))
+            lost |= dict.fromkeys(
+                (*lost_files(later, restored, listing, extension), *(f"{path}.{extension}" for path in forgotten))
+            )
+        states = [FileState(path, 0, 0, consumed=False) for path in lost if not place.is_open(path)]
+        for extension in known.own_extensions:
+            place = place.owning(extension)
         return advanced(place, place.watermark, states).to_text() if states else position
 
     def read_again(self, position: str, table_id: TableId, since: int) -> str:
@@ -264,18 +300,17 @@ class StorageEventSource:
         oldest = tso_to_datetime(max(learned_of(offer).watermark, place.watermark)) - timedelta(days=days - 2)
         if days and tso_to_datetime(since).date() < oldest.date():
             return f"TiCDC removes files after {days} days (file-expiration-days)."
-        listing, catalogue, protocol = self._scan(place)
+        whole, catalogue, protocol = self._scan_whole(place)
+        listing = of_protocol(whole, protocol)
         place = place.of_files(protocol.extension)
         directories = set()
         for _, path in listing.data:
-            versions = catalogue.versions.get(path.parent, {})
-            ended = max((v for v, known in versions.items() if v <= since and known.statement), default=0)
-            if path.version >= ended and catalogue.table_of(path.parent, path.version) == table_id:
+            if path.version >= _ended(catalogue, path.parent, since) and catalogue.table_of(path.parent, path.version) == table_id:
                 directories.add(path.directory)
         for (directory, _), missing in sorted(gaps(listing, place, directories, unread=True).items()):
             return f"file numbers {format_intervals(missing)} in {directory} are missing."
         vanished = vanished_problems(
-            listing, place, {}, lambda path: table_of(path, catalogue, self._options), protocol, is_certain=True
+            whole, place, {}, lambda path: table_of(path, catalogue, self._options), protocol, is_certain=True
         )
         gone = next((problem.file for problem in vanished if problem.table_id == table_id), "")
         return f"{gone} is missing." if gone else ""
@@ -351,18 +386,25 @@ class StorageEventSource:
     def forget_lives(self, position: str, ended: Mapping[TableId, int]) -> str:
         """See ``EventSource.forget_lives``."""
         place = _position(position)
-        listing, catalogue, protocol = self._scan(place)
+        whole, catalogue, protocol = self._scan_whole(place)
         place = place.of_files(protocol.extension)
-        files = [f for f in listing.data if not place.is_consumed(f[1])]
+        files = [f for f in whole.data if not place.is_consumed(f[1])]
         files = [f for f in files if f[1].version < ended.get(catalogue.table_of(f[1].parent, f[1].version), 0)]
-        states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored, _ in files if stored.size]
-        return advanced(place, place.watermark, states, is_applied=False).to_text() if states else position
+        own = [stored for stored, path in files if path.extension == protocol.extension and stored.size]
+        others = [path.key for _, path in files if path.extension != protocol.extension and place.is_open(path.key)]
+        states = [FileState(stored.path, stored.size, stored.modified, consumed=True) for stored in own]
+        place = advanced(dropped(place, others), place.watermark, states, is_applied=False)
+        return place.to_text() if states or others else position
 
-    def _scan(self, place: StoragePosition, known: StoragePosition | None = None) -> tuple[Listing, Catalogue, Protocol]:
-        """The folder without data files of another protocol, its catalogue, and the protocol. ``known``: see ``Folder.scan``."""
-        whole, catalogue = self._opened().scan(place if known is None else known)
-        protocol = detect_protocol(whole, self._options, place)
+    def _scan(self, place: StoragePosition) -> tuple[Listing, Catalogue, Protocol]:
+        """The folder without data files of another protocol, its catalogue, and the protocol."""
+        whole, catalogue, protocol = self._scan_whole(place)
         return of_protocol(whole, protocol), catalogue, protocol
+
+    def _scan_whole(self, place: StoragePosition, known: StoragePosition | None = None) -> tuple[Listing, Catalogue, Protocol]:
+        """The folder, its catalogue, and the protocol. ``known``: see ``Folder.scan``."""
+        whole, catalogue = self._opened().scan(place if known is None else known)
+        return whole, catalogue, detect_protocol(whole, self._options, place)
 
     def _opened(self) -> Folder:
         if self._folder is None:
@@ -379,9 +421,20 @@ def _position(text: str) -> StoragePosition:
         ) from None
 
 
+def _of_each(place: StoragePosition, extension: str) -> dict[str, StoragePosition]:
+    """The position of each extension with consumed files; those of an older Headrace are taken for files of ``extension``."""
+    return {each: place.of_files(each) for each in (place.counted_extension or extension, *place.aside)}
+
+
 def _is_of(table_id: TableId, parent: str, catalogue: Catalogue) -> bool:
     """Whether files of the table may have been in this folder."""
     return table_id == catalogue.table_of(parent) or table_id in catalogue.owners(parent).values()
+
+
+def _ended(catalogue: Catalogue, parent: str, since: int) -> int:
+    """The version of the table's path before which none has rows above ``since`` (TSO)."""
+    versions = catalogue.versions.get(parent, {})
+    return max((version for version, known in versions.items() if version <= since and known.statement), default=0)
 
 
 def _name(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from headrace.ddl.lexer import words
 from headrace.errors import SourceUnreachableError
@@ -18,7 +18,14 @@ from headrace.model.table import TableId
 from headrace.model.types import TypeKind
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.final_drain import late_schema_files
-from headrace.sources.ticdc_storage.intervals import Intervals, add_numbers, format_intervals, missing_numbers, united
+from headrace.sources.ticdc_storage.intervals import (
+    Intervals,
+    add_numbers,
+    count_of,
+    format_intervals,
+    missing_numbers,
+    united,
+)
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.paths import DataPath, has_possible_names, is_misplaced
 from headrace.sources.ticdc_storage.position import StoragePosition, fingerprint
@@ -28,6 +35,8 @@ from headrace.sources.ticdc_storage.stores import StoredFile, StoreLocation
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _VANISHED_HINT = "Restore it, or copy the table anew; if TiCDC removed it, its file-expiration-days are too few."
+
+_LOAD_ANEW = "Load the table anew as of a time after the change of protocol, and run headrace table resync TABLE --at TIME."
 
 AGAIN = "was written again after it was applied; it is read once more."
 _LATE = (
@@ -73,7 +82,12 @@ def detect_protocol(listing: Listing, options: StorageOptions, position: Storage
 
 def of_protocol(listing: Listing, protocol: Protocol) -> Listing:
     """The listing with the data files of the protocol only. A file of another one proves nothing about a number of these."""
-    own = tuple(file for file in listing.data if file[1].extension == protocol.extension)
+    return of_extension(listing, protocol.extension)
+
+
+def of_extension(listing: Listing, extension: str) -> Listing:
+    """The listing with the data files of this extension only."""
+    own = tuple(file for file in listing.data if file[1].extension == extension)
     return listing if len(own) == len(listing.data) else replace(listing, data=own)
 
 
@@ -129,15 +143,15 @@ def stranger_problems(
     *,
     is_detected: bool,
 ) -> tuple[Problem, ...]:
-    """A problem for each table with files of another protocol, which names the first of them: its rows would be passed over.
+    """A problem for each table with files of another protocol, which names the first of them, one with
+    rows that are not applied if there is one: its rows would be passed over.
 
     Not for files that a person gave up, and not for those of versions that are over or not certain yet (``schema_bound``, TSO).
     ``is_detected``: the protocol was not configured.
     """
     found: dict[TableId, tuple[StoredFile, DataPath]] = {}
-    for stored, path in listing.data:
-        if path.extension == protocol.extension or not stored.size or _is_given_up(stored, position):
-            continue
+    others = [f for f in listing.data if f[1].extension != protocol.extension and f[0].size and not _is_given_up(f[0], position)]
+    for stored, path in sorted(others, key=lambda file: position.is_applied(file[0].path, file[0].size, file[0].modified)):
         if position.passed.get(path.parent, 0) <= path.version < schema_bound:
             found.setdefault(catalogue.table_of(path.parent, path.version), (stored, path))
     is_any_ours = bool(of_protocol(listing, protocol).data)
@@ -152,13 +166,17 @@ def stranger_problems(
                 skip_command(table_id, PlaceInFile(stored.path)),
                 is_detected=is_detected,
                 is_any_ours=is_any_ours,
+                may_be_needed=path.extension in position.own_extensions
+                and not position.is_applied(stored.path, stored.size, stored.modified),
             ),
         )
         for table_id, (stored, path) in found.items()
     )
 
 
-def _ways_on(extension: str, protocol: Protocol, skip: str, *, is_detected: bool, is_any_ours: bool) -> str:
+def _ways_on(
+    extension: str, protocol: Protocol, skip: str, *, is_detected: bool, is_any_ours: bool, may_be_needed: bool = False
+) -> str:
     other = _protocol_of(extension)
     if is_detected:
         wrong = f"If the changefeed's protocol is {other}, name it with protocol={other} in the source's URI."
@@ -169,6 +187,9 @@ def _ways_on(extension: str, protocol: Protocol, skip: str, *, is_detected: bool
         )
     else:
         wrong = "A changefeed that was made anew with another protocol needs a folder and a pipeline of its own."
+    if may_be_needed:
+        needed = f"Files of this changefeed were .{extension} before, and rows of this one may not be applied"
+        return f"{needed}: do not move it away. {_LOAD_ANEW} If no row of it is needed, give it up with {skip}. {wrong}"
     return f"If it is not a file of this changefeed, move it away or give it up with {skip}. {wrong}"
 
 
@@ -288,8 +309,8 @@ def vanished_problems(
     """A problem for each announced file that may hold rows which are not applied, and that has disappeared.
 
     ``announced`` are the files that this run has offered. ``tables`` gives the table of each file that the position holds open;
-    ``None`` for a path that does not belong to a table. ``is_certain``: the protocol is not a guess, so that a file of another one
-    that is gone was moved away, and nothing waits for it unless the protocol is changed back.
+    ``None`` for a path that does not belong to a table. ``is_certain``: the protocol is not a guess, so that a file of one that
+    was never the changefeed's was moved away, and nothing waits for it unless the protocol is changed to that.
     """
     present = {stored.path for stored, _ in listing.data}
     held = (*position.open, *(path for path, _ in position.unread_files()), *position.begun_files())
@@ -299,7 +320,12 @@ def vanished_problems(
     for path, table_id in sorted(gone.items()):
         message, hint, place = "The file vanished before all its changes were applied.", _VANISHED_HINT, PlaceInFile(path)
         extension = path.rpartition(".")[2]
-        if extension != protocol.extension:
+        if extension != protocol.extension and extension in position.own_extensions:
+            message = (
+                f"The file vanished before all its changes were applied. It was .{extension}, and the protocol is {protocol} now."
+            )
+            hint = f"{_LOAD_ANEW} If no row of it is needed, give it up: {skip_command(table_id, place)}."
+        elif extension != protocol.extension:
             if is_certain:
                 continue
             message = f"The file vanished before all its changes were applied. It was .{extension}, and most files are {protocol}."
@@ -377,6 +403,8 @@ def gaps(
 ) -> dict[tuple[str, str], Intervals]:
     """The missing file numbers by directory and dispatcher, in the directories ``busy``, taking applied files into account.
 
+    If the protocol was changed, its files may continue the numbers of the former one's: then no number is in both.
+
     ``unread``: only those after applied files.
     """
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -390,9 +418,13 @@ def gaps(
     found = {}
     for (directory, dispatcher), present in numbers.items():
         known = add_numbers((), present)
-        consumed = [n for stream, n in position.consumed_in(directory).items() if n and stream.rpartition("/")[0] == dispatcher]
+        consumed = _of_dispatcher(position, directory, dispatcher)
+        own = united(known, chain.from_iterable(consumed))
         for intervals in consumed:
             known = united(known, ((1, intervals[-1][1]),) if unread else intervals)
+        for former in (former for place in position.aside.values() for former in _of_dispatcher(place, directory, dispatcher)):
+            if count_of(united(own, former)) == count_of(own) + count_of(former):
+                known = united(known, former)
         if directory in forgotten and not consumed and not unread:
             # Earlier files may be those that the position has dropped.
             known = united(known, ((1, known[0][0]),))
@@ -400,6 +432,10 @@ def gaps(
         if missing:
             found[directory, dispatcher] = missing
     return found
+
+
+def _of_dispatcher(position: StoragePosition, directory: str, dispatcher: str) -> list[Intervals]:
+    return [n for stream, n in position.consumed_in(directory).items() if n and stream.rpartition("/")[0] == dispatcher]
 
 
 def gap_notice(directory: str, dispatcher: str, missing: Intervals, table_id: TableId) -> Notice:

@@ -37,13 +37,20 @@ def without_rows_above(
         if is_of_earlier_date(path.date, ts):
             return True
         following = next_of[path]
-        if following is not None and 0 < begins[following[0]] <= ts and not _is_stale(following, begins[following[0]]):
-            return True
+        if following is not None and _is_later(following[1], path):
+            begin = begins[following[0]]
+            if 0 < begin <= ts and not _is_stale(following, begin):
+                return True
         went_on = following is not None and following[1].version == path.version
         versions = catalogue.versions.get(path.parent, {})
         return not went_on and any(path.version < v <= ts and known.statement for v, known in versions.items())
 
     return frozenset(path.key for path, table_id in gone.items() if is_told(path, upto[table_id]))
+
+
+def _is_later(following: DataPath, path: DataPath) -> bool:
+    """Whether the following file was certainly written later. In one directory, numbers of two protocols are in no order."""
+    return following.extension == path.extension or following.directory != path.directory
 
 
 def _is_stale(candidate: Candidate, ts: int) -> bool:
@@ -101,13 +108,14 @@ def gone_files(
             yield from ((directory, stream, number) for number in numbers_of(intervals) if number not in there)
 
 
-def lost_files(known: StoragePosition, place: StoragePosition, listing: Listing, extension: str) -> list[str]:
-    """Files known to a later position that no longer exist and that ``place`` does not count as read.
-
-    These were read, wholly or in part, or were still to be read by a stopped table or an aborted cut.
-    """
+def lost_files(known: StoragePosition, place: StoragePosition, listing: Listing, extension: str) -> Iterator[str]:
+    """Files with this extension that a later position counts as read, that ``place`` does not, and that no longer exist."""
     read = gone_files(known, known.consumed_directories(), listing, still_read=place)
-    lost = dict.fromkeys(path_of(directory, f"{stream}.{extension}", number) for directory, stream, number in read)
-    present = {stored.path for stored, _ in listing.data}
+    yield from (path_of(directory, f"{stream}.{extension}", number) for directory, stream, number in read)
+
+
+def lost_unread_files(known: StoragePosition, whole: Listing) -> Iterator[str]:
+    """Files of any protocol that were read in part, or that a stopped table or an aborted cut still needs, and that are gone."""
+    present = {stored.path for stored, _ in whole.data}
     named = (*known.open, *(path for path, _ in known.unread_files()), *known.begun_files())
-    return [*lost, *(path for path in named if path not in present and path not in lost)]
+    yield from (path for path in named if path not in present)
