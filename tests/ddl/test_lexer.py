@@ -45,24 +45,13 @@ def test_a_text_that_no_server_reads_as_a_whole_has_no_words(text: str) -> None:
     assert words(text) is None
 
 
-def test_what_stands_in_comments_of_tidb_is_written_into_such_for_servers_that_may_not_know_it() -> None:
-    found = words("CREATE TABLE t (a INT /*T![auto_rand] AUTO_RANDOM(5) */ /*!50100 NOT NULL */) /*T![ttl] TTL=`a`*/")
-    assert found is not None
-    assert (
-        rendered(found, features=True) == "CREATE TABLE t (a INT /*T![auto_rand] AUTO_RANDOM(5) */ NOT NULL ) /*T![ttl] TTL=`a` */"
-    )
-    again = words(rendered(found, features=True))
-    assert again == found
-    assert [word.feature for word in again or ()] == [word.feature for word in found]
-
-
 @pytest.mark.parametrize(
     ("text", "written"),
     [
         ("a /*T! , b */ c", "a , b c"),
-        ("a /*T![ttl] TTL=`d` + INTERVAL 1 DAY TTL_ENABLE = 'OFF' */", None),
-        ("a /*T![auto_rand] AUTO_RANDOM(5, 54) */ /*T! SHARD_ROW_ID_BITS=4 PRE_SPLIT_REGIONS=2 */", None),
-        ("a /*T![placement] PLACEMENT POLICY=eu */ /*T![ttl] REMOVE TTL */ /*T![affinity] AFFINITY='table' */", None),
+        ("a /*T![ttl] TTL=`d` + INTERVAL 1 DAY TTL_ENABLE = 'OFF' */", "a TTL=`d` + INTERVAL 1 DAY TTL_ENABLE = 'OFF'"),
+        ("a /*T![auto_rand] AUTO_RANDOM(5, 54) */ /*T! SHARD_ROW_ID_BITS=4 */", "a AUTO_RANDOM(5, 54) SHARD_ROW_ID_BITS=4"),
+        ("a /*T![placement] PLACEMENT POLICY=eu */ /*T![ttl] REMOVE TTL */", "a PLACEMENT POLICY=eu REMOVE TTL"),
         ("a /*T! TTL_ENABLE='*/ x' */", "a TTL_ENABLE='*/ x'"),
         ("a /*T! TTL=`*/` */", "a TTL=`*/`"),
         ("a /*T! TTL_ENABLE='/*' */", "a TTL_ENABLE='/*'"),
@@ -70,11 +59,13 @@ def test_what_stands_in_comments_of_tidb_is_written_into_such_for_servers_that_m
         ("a /*T! AUTO_RANDOM(5 */ )", "a AUTO_RANDOM(5 )"),
         ("a ( /*T! GLOBAL ) */", "a ( GLOBAL )"),
         ("a /*T! `GLOBAL` */ /*T! 'GLOBAL' */ /*T! AUTO_ID_CACHE 1 FROM b */", "a `GLOBAL` 'GLOBAL' AUTO_ID_CACHE 1 FROM b"),
+        ("FROM a./*T! remove */ `b`", "FROM a.remove `b`"),
+        ("/*T! affinity */.`b`", "affinity.`b`"),
     ],
 )
-def test_only_options_are_written_into_comments_of_tidb(text: str, written: str | None) -> None:
+def test_what_stands_in_comments_of_tidb_is_written_outside_of_them(text: str, written: str) -> None:
     """A server that skips the comment would read another statement, or the end of the comment elsewhere."""
-    assert " ".join(rendered(words(text) or (), features=True).split()) == (written or text)
+    assert rendered(words(text) or ()) == written
 
 
 def test_keywords_between_backquotes_and_in_strings_are_none() -> None:
@@ -111,10 +102,9 @@ def test_every_text_is_refused_or_written_down_as_the_same_words_without_comment
     found = words(text)
     if found is None:
         return
-    for features in (False, True):
-        written = rendered(found, features=features)
-        assert words(written) == found
-        assert rendered(words(written) or (), features=features) == written
+    written = rendered(found)
+    assert words(written) == found
+    assert rendered(words(written) or ()) == written
     plain = "".join(" " if word.is_literal or word.is_name else word.written for word in found)
     assert "/*" not in plain
     assert "#" not in plain

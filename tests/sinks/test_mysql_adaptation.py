@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -13,8 +14,9 @@ from headrace.ddl.lexer import rendered, words
 from headrace.model.table import TableId
 from headrace.sinks.metadata_applier import Begun
 from headrace.sinks.mysql import collation
-from headrace.sinks.mysql.adaptation import Server, adapt_for
+from headrace.sinks.mysql.adaptation import Server, UnadaptableError, adapt_for
 from headrace.sinks.mysql.definitions import compared
+from hostile import Statement, benign_statements
 
 SERVERS = [Server(name) for name in ("MariaDB", "MySQL", "TiDB")]
 NAMES = ("secrets", "ลูกค้า", "e\u0301tat", "a€b", "a$b", "$", "a\u00a0b", "\u0130x", "ſecrets", "x1e5", "表", "a‿b")
@@ -25,7 +27,14 @@ OPENINGS = ("/*T! ", "/*T![x] ", "/*T![clustered_index] ", "/*T![ttl,x] ")
 def sent(statement: str, server: Server, *foreign: TableId) -> str:
     """What a server gets of a statement of the database ``shop``, which runs without a decision."""
     assert not judge(statement, "shop").objection
-    return adapt_for(rendered(words(statement) or (), features=True), server, "shop", foreign).statement
+    text = adapt_for(rendered(words(statement) or ()), server, "shop", foreign).statement
+    assert "/*" not in outside(text)
+    return text
+
+
+def outside(text: str) -> str:
+    """A statement without what is in quotes."""
+    return re.sub(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`", "", text, flags=re.DOTALL)
 
 
 def hidden(statement: str, chance: Random) -> str:
@@ -141,9 +150,25 @@ def test_what_tidb_executes_in_its_comments_is_adapted_like_the_rest(statement: 
         text = hidden(statement, Random(seed))
         assert words(text) == words(statement)
         assert words(sent(text, server, TableId("shop", "secrets"))) == expected, text
-        assert "/*" not in rendered(words(text) or (), features=True)
+        assert "/*" not in rendered(words(text) or ())
         plain = adapt_for(text, server, "shop", [TableId("shop", "secrets")]).statement
         assert words(plain) == expected, text
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+@pytest.mark.parametrize("entry", benign_statements(), ids=lambda entry: entry.name)
+def test_no_server_gets_a_comment_that_another_one_would_skip(entry: Statement, server: Server) -> None:
+    """Whatever kind of statement it is, and whatever words are in the comment."""
+    plain = rendered(words(entry.sql) or ())
+    try:
+        expected = words(adapt_for(entry.sql, server, "shop").statement)
+    except UnadaptableError:
+        return
+    for text in (entry.sql, *(hidden(plain, Random(seed)) for seed in range(5))):
+        if words(text) == words(plain):  # the comment does not end inside a name with its database
+            sent = adapt_for(text, server, "shop").statement
+            assert "/*" not in outside(sent)
+            assert words(sent) == expected
 
 
 @pytest.mark.parametrize("quote", ["{}", "'{}'", '"{}"', "`{}`"])

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from mysql_writing import column, rows_of, table
 
+from headrace.ddl.lexer import rendered, words
 from headrace.errors import DefinitionError
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.mysql import collation
@@ -146,7 +147,7 @@ def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
         (
             "CREATE TABLE `t` (`id` BIGINT /*T![auto_rand] AUTO_RANDOM(5) */,PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */)"
             " COMMENT='/*T! x */' /*T! SHARD_ROW_ID_BITS=4 */",
-            "CREATE TABLE `t` (`id` BIGINT ,PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */) COMMENT='/*T! x */'",
+            "CREATE TABLE `t` (`id` BIGINT ,PRIMARY KEY(`id`) ) COMMENT='/*T! x */'",
             ["AUTO_RANDOM(5)", "SHARD_ROW_ID_BITS=4"],
         ),
         (
@@ -200,8 +201,18 @@ def test_what_mariadb_lacks_is_rewritten_and_told(statement, expected):
         ),
         (
             "ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9",
-            "ALTER TABLE `t` /*T![force_inc] FORCE */ AUTO_INCREMENT = 9",
+            "ALTER TABLE `t` AUTO_INCREMENT = 9",
             [],
+        ),
+        (
+            "ALTER TABLE `t` /*T![force_inc] FORCE */ /*T![auto_rand_base] AUTO_RANDOM_BASE = 9 */",
+            "",
+            ["FORCE AUTO_RANDOM_BASE = 9", "nothing"],
+        ),
+        (
+            "CREATE TABLE `t` (`affinity` INT PRIMARY KEY) /*T![affinity] AFFINITY='table' */ COMMENT 'AFFINITY=1'",
+            "CREATE TABLE `t` (`affinity` INT PRIMARY KEY) COMMENT 'AFFINITY=1'",
+            ["AFFINITY='table'"],
         ),
     ],
 )
@@ -268,11 +279,11 @@ WORDS_OF_TIDB = "a->'$.x' COLLATE gbk_bin CHARSET latin1 AUTO_RANDOM(5) CHECK (1
 )
 @pytest.mark.parametrize("server", ["MariaDB", "MySQL", "TiDB"])
 def test_texts_names_and_comments_stay_as_they_are(statement, server):
-    words = WORDS_OF_TIDB.replace("/*T![ttl] TTL */", "") if "/*" in statement else WORDS_OF_TIDB
-    words = words.replace('"', '""') if '"{}"' in statement else words.replace("'", "''") if "'{}'" in statement else words
-    written = statement.format(words, words)
+    text = WORDS_OF_TIDB.replace("/*T![ttl] TTL */", "") if "/*" in statement else WORDS_OF_TIDB
+    text = text.replace('"', '""') if '"{}"' in statement else text.replace("'", "''") if "'{}'" in statement else text
+    written = statement.format(text, text)
     adapted = adapt_for(collation.spell_out(written), Server(server, knows_collation=lambda name: name != "gbk_bin"))
-    assert adapted.statement == written
+    assert adapted.statement == rendered(words(written) or ())
     assert adapted.notices == ()
 
 

@@ -321,6 +321,62 @@ def test_no_rename_of_several_tables_lets_itself_reach_a_table_that_is_left_out(
     assert scene.person.run('SELECT * FROM "shop"."secret"') == [(1, "classified")]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM /*T! remove */ `secrets`",
+        "SELECT * FROM /*T! `remove` */ `secrets`",
+        "SELECT * FROM shop./*T! remove */ `secrets`",
+        "SELECT * FROM `shop`./*T![x] `remove` */ `secrets`",
+        "WITH remove AS (SELECT id, v FROM `remove`) SELECT * FROM /*T! remove */ `secrets`",
+        "WITH `remove` AS (SELECT id, v FROM `orders`) SELECT * FROM /*T![ttl] `remove` */ `secrets`",
+        "SELECT * FROM /*T![ttl] remove `a` */ , shop. /*T! remove */ `secrets`",
+        "SELECT `id` FROM `orders` /*T![affinity] `a` WHERE `id` NOT IN (1) UNION ALL SELECT `id` FROM `orders` AS */ `secrets`",
+    ],
+)
+def test_no_words_in_a_comment_of_tidb_let_a_view_read_a_table_that_is_left_out(place: Place, tmp_path: Path, query: str) -> None:
+    """The target skips such a comment: what is in it must not be what keeps the view from the table."""
+    scene = Scene(place, tmp_path)
+    for table in ("remove", "orders"):
+        scene.bucket.create(table, database="shop")
+        scene.bucket.rows(f"{table}/100/1", "I 110 9 a", database="shop")
+    scene.bucket.schema("v", 200, "id,v", f"CREATE VIEW `v` AS {query}", 21, database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert ran.code in (EXIT_OK, EXIT_TABLE_STOPPED)
+    assert not ran.stopped or "`remove`" not in query or "remove AS" in query
+    if scene.is_mariadb and ran.code == EXIT_OK:
+        assert all(row[0] == 9 for row in scene.person.run('SELECT * FROM "shop"."v"'))
+
+
+@pytest.mark.parametrize(
+    "comment", ["/*T! affinity */", "/*T! `affinity` */", "/*T![affinity] affinity.*/", "/*T![x] `affinity`.*/"]
+)
+@pytest.mark.parametrize("database", ["shop", "affinity"])
+def test_no_words_in_a_comment_of_tidb_let_a_rename_move_a_table_that_is_left_out(
+    place: Place, tmp_path: Path, database: str, comment: str
+) -> None:
+    """The target reads ``.secrets`` as a table of the current database."""
+    scene = Scene(place, tmp_path)
+    uri = place.mariadb.uri(any_database=True) if place.mariadb else scene.uri
+    options = OPTIONS | {"includes": TableFilter.parse("*.*,!shop.secrets,!private.*").includes}
+    options |= {"filter_text": "*.*,!shop.secrets,!private.*"}
+    before = scene.theirs()
+    scene.bucket.schema("", 90, "id", "CREATE DATABASE `affinity`", 1, database="affinity")
+    scene.bucket.create("secrets", database="affinity")
+    scene.bucket.rows("secrets/100/1", "I 110 9 a", database="affinity")
+    assert scene.bucket.at(150, sink=uri, **options).code == EXIT_OK
+    dot = "" if comment.endswith(".*/") else "."
+    statement = f"RENAME TABLE {comment}{dot}`secrets` TO `{database}`.`orders2`"
+    scene.bucket.schema("orders2", 200, "id,v", statement, 14, database=database)
+    ran = scene.bucket.at(300, sink=uri, **options)
+    assert scene.theirs() == before
+    if "`affinity`" in comment:
+        assert ran.code == EXIT_OK
+        assert scene.person.run(f'SELECT id FROM "{database}"."orders2"') == [(9,)]
+    else:
+        assert ran.code == EXIT_TABLE_STOPPED
+
+
 def test_no_later_statement_lets_a_foreign_key_refer_to_a_table_that_is_left_out(place: Place, tmp_path: Path) -> None:
     scene = left_out_later(place, tmp_path)
     key = "CONSTRAINT `s` FOREIGN KEY (`uk`) REFERENCES `secret` (`id`) ON DELETE RESTRICT"

@@ -16,6 +16,7 @@ from recorder import record
 from ddl_history import BYSTANDER, History
 from following import Recorder, defined, run_once
 from harness import assert_state
+from headrace.ddl.lexer import words
 from headrace.engine.run_options import RunOptions
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED
 from headrace.model.outcome import Notice, Problem, Remedy
@@ -31,6 +32,7 @@ from targets import MariaDbTarget, Target
 pytestmark = pytest.mark.server
 
 _STATUS = {Remedy.RESYNC: "needs resync", Remedy.DECISION: "waits for a decision", Remedy.REPAIR: "stops the table"}
+_WITHOUT_LOSS = ("CLUSTERED", "NONCLUSTERED", "FORCE")
 _VERSION = re.compile(r" at version \d+")
 _SERVER_VERSION = re.compile(r"; check the manual that corresponds to your \w+ server version for the right syntax to use")
 
@@ -88,10 +90,14 @@ def cell(kind: Kind, target: str, history: History, seen: Observed) -> str:
     notices = list(dict.fromkeys(_VERSION.sub("", notice.message.rstrip(".")) for notice in seen.notices))
     if target == DUCKDB:
         return "; ".join(notices if any("nothing was done" in n for n in notices) else ["typed change", *notices])
-    if history.statements[-1] in seen.executed:
+    source = words(history.statements[-1]) or ()
+    executed = [words(statement) for statement in seen.executed]
+    if source in executed:
         return "; ".join(["source's statement", *notices])
     introduced = "COLLATE" not in seen.executed[-1] and "_UTF8MB4" in history.statements[-1]
     silent = "the character set before a text is left out" if introduced else "the collation that TiDB means is spelled out"
+    if tuple(word for word in source if not any(map(word.says, _WITHOUT_LOSS))) in executed:
+        silent = "an option of TiDB without an effect on rows is left out"
     return "adapted: " + "; ".join(notices or [silent])
 
 

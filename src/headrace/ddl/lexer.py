@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise, repeat
 
 from headrace.ddl.statement_cache import remembered
 
@@ -28,7 +27,7 @@ _TOKEN = re.compile(
     r"|(?P<name>`(?:[^`]|``)*+`)"
     rf"|(?P<number>(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+(?![{_LETTER}]))"
     rf"|(?P<word>[{_LETTER}]++)"
-    r"|(?P<opened>/\*!(?:\d{5,6})?+|/\*T!(?P<feature>\[[A-Za-z0-9_, ]*+\])?+)"
+    r"|(?P<opened>/\*!(?:\d{5,6})?+|/\*T!(?:\[[A-Za-z0-9_, ]*+\])?+)"
     r"|(?P<comment>/\*(?!T?!).*?\*/|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)"
     r"|(?P<closed>\*/)"
     r"|(?P<sign><=>|->>|:=|<<|>>|<=|>=|<>|!=|&&|\|\||->|@@|/(?!\*)|[-+*%=<>!~^&|(),.;:@])",
@@ -45,13 +44,6 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r
 _GLUED = frozenset("(),.")
 _IS_LETTER = re.compile(f"[{_LETTER}]")
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
-_COMMENT_MARK = re.compile(r"/\*|\*/")
-_OPTIONS = {
-    *("AFFINITY", "AUTO_ID_CACHE", "AUTO_RANDOM", "AUTO_RANDOM_BASE", "CLUSTERED", "FORCE", "GLOBAL", "NONCLUSTERED", "PLACEMENT"),
-    *("PRE_SPLIT_REGIONS", "REMOVE", "SHARD_ROW_ID_BITS", "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL"),
-}
-_UNITS = {"SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"}
-_OF_OPTIONS = {*_OPTIONS, *_UNITS, "=", "+", "(", ")", "DEFAULT", "INTERVAL", "POLICY"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +63,6 @@ class Word:
     """Its spelling for every server."""
     spaced: bool = field(default=True, compare=False)
     """Whether there is something between this word and the previous one."""
-    feature: str = field(default="", compare=False)
-    """The opening of the TiDB comment that contains it (``/*T![ttl]``); empty outside of such a comment."""
     _keyword: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -124,20 +114,20 @@ class _TooManyWordsError(Exception):
 
 def _scanned(statement: str) -> list[Word] | None:
     found: list[Word] = []
-    at, end, spaced, feature, is_open = 0, len(statement), True, "", False
+    at, end, spaced, is_open = 0, len(statement), True, False
     while at < end:
         token = _next(statement, at, found)
         if token is None:
             return None
         kind, at = token.lastgroup or "word", token.end()
         if kind == "opened":
-            is_open, feature = True, f"/*T!{token['feature'] or ''}" if "T" in token[0][:3] else ""
+            is_open = True
         elif kind == "closed":
             if not is_open:
                 return None
-            is_open, feature = False, ""
+            is_open = False
         elif kind not in ("blank", "comment"):
-            word = _word(kind, token[0], token.start(), spaced, feature)
+            word = _word(kind, token[0], token.start(), spaced)
             if word is None:
                 return None
             found.append(word)
@@ -164,7 +154,7 @@ def _next(statement: str, at: int, found: list[Word]) -> re.Match[str] | None:
     return None if not is_number and _NUMBER_AND_MORE.match(statement, at) else token
 
 
-def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word | None:
+def _word(kind: str, piece: str, start: int, spaced: bool) -> Word | None:
     """The word of one token; ``None`` for a text that no server accepts."""
     text, written = piece, piece
     if kind == "string":
@@ -177,7 +167,7 @@ def _word(kind: str, piece: str, start: int, spaced: bool, feature: str) -> Word
     if kind in ("name", "word") and _NOT_TEXT.search(text):
         return None
     is_literal = kind in ("string", "hex", "bits", "number")
-    return Word(text, kind == "name", is_literal, start, start + len(piece), written, spaced, feature)
+    return Word(text, kind == "name", is_literal, start, start + len(piece), written, spaced)
 
 
 def unescaped(literal: str) -> str:
@@ -191,49 +181,14 @@ def quoted_text(text: str) -> str:
     return f"'{text.translate(_ESCAPES)}'"
 
 
-def rendered(found: Sequence[Word], *, features: bool = False) -> str:
-    """The words as text that every server reads as these words.
-
-    With ``features``, options that were in TiDB comments are put into such comments again, for servers that may not support them.
-    """
+def rendered(found: Sequence[Word]) -> str:
+    """The words as text that every server reads as these words: without comments, because servers differ in which they skip."""
     pieces: list[str] = []
-    opened, former = "", None
-    for word, feature in zip(found, kept_features(found) if features else repeat(""), strict=False):
-        if feature != opened:
-            pieces.append(" */" if opened else "")
-            pieces.append(f" {feature} " if feature else " ")
-        elif former is not None and not _is_one_name(former, word) and (word.spaced or not _may_touch(former, word)):
+    for former, word in zip((None, *found), found, strict=False):
+        if former is not None and not _is_one_name(former, word) and (word.spaced or not _may_touch(former, word)):
             pieces.append(" ")
         pieces.append(word.written or word.text)
-        opened, former = feature, word
-    return "".join([*pieces, " */" if opened else ""]).strip(" ")
-
-
-def kept_features(found: Sequence[Word]) -> list[str]:
-    """For each word the opening of the TiDB comment in which :func:`rendered` puts it; empty for a word outside of comments.
-
-    Only options that TiDB itself writes this way stay in comments. A server that skips them has the same table without the option.
-    A server that skipped other words (a part of a query, a key, or a text with the end of a comment in it) would read another
-    statement than the one that was judged.
-    """
-    kept: list[str] = []
-    for feature, group in groupby(found, key=lambda word: word.feature):
-        run = list(group)
-        kept += [feature if feature and _is_option(run) else ""] * len(run)
-    return kept
-
-
-def _is_option(run: Sequence[Word]) -> bool:
-    """Whether the words of a TiDB comment are nothing but options and their values."""
-    if run[0]._keyword not in _OPTIONS:
-        return False
-    depth = 0
-    for former, word in pairwise(run):
-        depth += word.says("(") - former.says(")")
-        is_value = word.is_literal or word.is_name or former.says("=") or (word.says(",") and depth > 0)
-        if depth < 0 or _COMMENT_MARK.search(word.written) or not (is_value or word._keyword in _OF_OPTIONS):
-            return False
-    return depth == run[-1].says(")")
+    return "".join(pieces)
 
 
 def _is_one_name(former: Word, word: Word) -> bool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from headrace.ddl.lexer import NO_SYNTAX, Word, words
 
-_NO_SYNTAX = re.compile(rf"{NO_SYNTAX}|/\*T!.*?\*/", re.DOTALL)
+_NO_SYNTAX = re.compile(NO_SYNTAX, re.DOTALL)
 _SIMPLE = re.compile(r"[0-9A-Za-z_]+")
 _NO_LETTER = re.compile(r"[^\x00-\x7f]|\$")
 
@@ -37,7 +37,7 @@ def name_found(text: str, found: re.Match[str]) -> str:
 
 
 def masked(text: str) -> str:
-    """The text with dots for quoted names, strings and TiDB's comments, and blanks for other comments. Positions do not change.
+    """The text with dots for quoted names and strings, and blanks for comments and their marks. Positions do not change.
 
     A name with its database has dots from its start to its end, whatever is in it. Letters that are not ASCII, and ``$``, are
     underscores. So the words of a pattern (``\\w+``, ``\\b``, ``\\S+``, ``\\s``) are those of the lexer.
@@ -48,16 +48,16 @@ def masked(text: str) -> str:
     if found is None:  # no server can read it
         return _NO_LETTER.sub("_", _NO_SYNTAX.sub(_mask, text))
     dotted, names = _of_names(found)
-    pieces, at, feature = [], 0, ""
+    pieces, at = [], 0
     for number, word in enumerate(found):
         gap = text[at : word.start]
-        pieces.append("." * len(gap) if number in names else _gap(gap, feature, word.feature))
+        pieces.append(("." if number in names else " ") * len(gap))
         piece = text[word.start : word.end]
-        if number in dotted or word.is_name or word.feature or (word.is_literal and piece[-1] in "'\""):
+        if number in dotted or word.is_name or (word.is_literal and piece[-1] in "'\""):
             piece = "." * len(piece)
         pieces.append(_NO_LETTER.sub("_", piece))
-        at, feature = word.end, word.feature
-    pieces.append(_gap(text[at:], feature, ""))
+        at = word.end
+    pieces.append(" " * len(text[at:]))
     return "".join(pieces)
 
 
@@ -77,15 +77,5 @@ def _may_be_name(word: Word) -> bool:
     return not word.is_literal and (word.is_name or _NO_LETTER.sub("_", word.text[:1]).isidentifier() or word.text[:1].isdigit())
 
 
-def _gap(text: str, before: str, behind: str) -> str:
-    """The view of what is between two words that are in these TiDB comments: blanks, and dots for the marks of such a comment."""
-    if not before and not behind:
-        return " " * len(text)
-    start = 0 if before else len(text) - len(text.lstrip())
-    end = len(text) if behind else len(text.rstrip())
-    return " " * start + "." * (end - start) + " " * (len(text) - end)
-
-
 def _mask(found: re.Match[str]) -> str:
-    is_comment = found[0][0] in "/-#" and not found[0].startswith("/*T!")
-    return (" " if is_comment else ".") * len(found[0])
+    return (" " if found[0][0] in "/-#" else ".") * len(found[0])

@@ -108,8 +108,8 @@ def to_modify(created: str, table_id: TableId, column: str, collation: str) -> s
             words.next()
         if words.accept("COLLATE"):
             words.next()
-        rest = "" if words.done else f" {rendered(words.rest(), features=True)}"
-        modify = f"MODIFY {rendered(typed, features=True)} COLLATE {collation}{rest}"
+        rest = "" if words.done else f" {rendered(words.rest())}"
+        modify = f"MODIFY {rendered(typed)} COLLATE {collation}{rest}"
         return f"run ALTER TABLE {qualified(table_id)} {modify}; in the target"
     return f"change the collation of the column {column} to {collation} in the target, and nothing else of its definition"
 

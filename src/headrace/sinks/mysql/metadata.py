@@ -281,7 +281,7 @@ class MySqlMetadataApplier:
         The source's text is written again from its parsed words, so that this server reads what Headrace has read, and nothing
         else.
         """
-        statement = rendered(words(change.statement) or (), features=True)
+        statement = rendered(words(change.statement) or ())
         created = next((event for event in change.events if isinstance(event, CreateTableEvent)), None)
         kind = read_statement(change.statement, change.database).kind
         if kind is StatementKind.CREATE_DATABASE:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from headrace.ddl.lexer import Cursor, kept_features, rendered, words
+from headrace.ddl.lexer import Cursor, rendered, words
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.table import TableId
 from headrace.sinks.mysql import catalogue
@@ -79,8 +79,8 @@ def adapt(statement: str, session: MySqlSession, database: str, foreign: Collect
 
 
 def adapt_for(statement: str, server: Server, database: str = "", foreign: Collection[TableId] = ()) -> Adapted:
-    """See :func:`adapt`."""
-    statement = _without_hidden_words(statement)
+    """See :func:`adapt`. The result has no comments."""
+    statement = _written_anew(statement)
     draft = Draft(statement)
     kind = read_statement(statement, database).kind
     if kind in _OF_TABLES:
@@ -104,17 +104,17 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
     collations.replace_unknown(draft, server.name, server.knows_collation)
     if statement.strip() and not draft.text.strip():
         draft.tell(f"nothing of the statement is left to do for {server.name}.")
-    return Adapted(draft.text, tuple(draft.notices))
+    return Adapted(_written_anew(draft.text), tuple(draft.notices))
 
 
-def _without_hidden_words(statement: str) -> str:
-    """The statement with no word in a TiDB comment except options.
+def _written_anew(statement: str) -> str:
+    """The words of the statement, in the form that every server reads as these words (:func:`headrace.ddl.lexer.rendered`).
 
-    What TiDB executes is looked at like the rest of the statement, and servers that skip such comments get the same statement.
+    Comments of TiDB are opened for every server: a server that skipped a comment would read other words than those that were
+    judged. The text of a statement without words stays, so that its judgement says what is wrong with it.
     """
-    found = words(statement) or ()
-    is_hidden = any(word.feature != kept for word, kept in zip(found, kept_features(found), strict=True))
-    return rendered(found, features=True) if is_hidden else statement
+    found = words(statement)
+    return statement if found is None else rendered(found)
 
 
 def _leave_out_indexes(draft: Draft, server: Server) -> None:

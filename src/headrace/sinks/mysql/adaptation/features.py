@@ -1,18 +1,13 @@
-"""Features that only TiDB has, in feature comments or outside comments: left out for servers that lack them.
-
-TiDB documentation, "Comment Syntax". MySQL and MariaDB treat the comments as comments; notices report their content.
-"""
+"""Features that only TiDB has: left out for servers that lack them, with notices that name them."""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
 
-from headrace.ddl.lexer import NO_SYNTAX, Cursor, words
+from headrace.ddl.lexer import Cursor, words
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 
-_COMMENT = re.compile(rf"(?P<kept>{NO_SYNTAX})|/\*T!(?:\[[^\]]*\])?(?P<body>.*?)\*/", re.DOTALL)
-_WITHOUT_LOSS = frozenset({"CLUSTERED", "NONCLUSTERED", "FORCE"})
 _PLAIN_NOT = re.compile(r"\)[^()]*?\s(?P<special>GLOBAL\b|WHERE\b.*)", re.IGNORECASE | re.DOTALL)
 _UNIQUE = re.compile(r"(?:\bCONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?\bUNIQUE\b(?:\s+(?:INDEX|KEY)\b)?", re.IGNORECASE)
 _INDEX = re.compile(r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE)
@@ -21,7 +16,7 @@ _LEFT_OUT = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"\bAUTO_RANDOM\b(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?",
-        rf"\b(?:AUTO_RANDOM_BASE|SHARD_ROW_ID_BITS|PRE_SPLIT_REGIONS|AUTO_ID_CACHE){_VALUE}",
+        rf"\b(?:(?:FORCE\s+)?AUTO_RANDOM_BASE|SHARD_ROW_ID_BITS|PRE_SPLIT_REGIONS|AUTO_ID_CACHE|AFFINITY){_VALUE}",
         rf"\bPLACEMENT\s+POLICY(?:\s+SET\s+DEFAULT\b|{_VALUE})",
         r"\bTTL\s*=\s*\S+\s*\+\s*INTERVAL\s+\S+\s+\w+",
         r"\b(?:TTL_ENABLE|TTL_JOB_INTERVAL)\s*=?\s*\.+",
@@ -97,7 +92,6 @@ def leave_out_of_others(draft: Draft) -> None:
 def leave_out(draft: Draft, server: str) -> None:
     """Removes what neither MySQL nor MariaDB has. ``server`` is its name, for people."""
     unknown = f"{{clause}} was left out, which {server} does not know."
-    _leave_out_comments(draft, unknown)
     for pattern in _LEFT_OUT:
         draft.replace(pattern, "", unknown)
     draft.replace(_SILENT, "", "")
@@ -107,19 +101,6 @@ def leave_out(draft: Draft, server: str) -> None:
     _leave_out_checks(draft)
     _make_plain_indexes(draft, server)
     draft.tidy()
-
-
-def _leave_out_comments(draft: Draft, notice: str) -> None:
-    edits = []
-    for found in _COMMENT.finditer(draft.text):
-        body = (found["body"] or "").strip()
-        if found["kept"] or body.upper() in _WITHOUT_LOSS:
-            continue
-        is_global = body.upper() == "GLOBAL"  # a global index is a different one, so the server must not ignore the word
-        edits.append((*found.span(), f" {body} " if is_global else " "))
-        if not is_global:
-            draft.tell(notice, body)
-    draft.edit(edits)
 
 
 def _leave_out_checks(draft: Draft) -> None:
