@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,7 +17,9 @@ import pytest
 
 from following import Recorder
 from harness import spark_engine
+from headrace.cli.main import main
 from headrace.engine.run_options import RunOptions
+from headrace.errors import EXIT_USAGE
 from headrace.model.table import TableId, TableSchema
 from headrace.pipeline.definition import Definition
 from headrace.pipeline.runner import PipelineRun
@@ -265,3 +268,38 @@ def test_a_ledger_in_an_object_store_holds_none_of_its_secrets(pipeline: Pipelin
     assert written
     for key in written:
         assert found_in(client.get_object(Bucket=pipeline.bucket, Key=key)["Body"].read()) == []
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://b/p#secret-access-key=@",
+        "s3://b/p;secret-access-key=@",
+        "s3://b;secret_access_key=@",
+        "s3://b/p?protocol=csv;secret-access-key=@",
+        "s3://b/p?protocol=csv;SECRET_ACCESS_KEY=@#x",
+        "s3;secret-access-key=@://b/p",
+        "s3#secret-access-key=@://b/p",
+        "s3?secret-access-key=@://b/p",
+        "s3:b;secret-access-key=@",
+        "s3:b#secret-access-key=@",
+        "s3:b?secret-access-key=@",
+        "s3://[b;secret-access-key=@",
+        "s3://u:@#x@b/p",
+        "s3:u:@#x@b/p",
+    ],
+)
+def test_a_uri_with_a_secret_in_the_wrong_place_is_refused_without_it(
+    uri: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    uri = uri.replace("=@", f"={SECRET_KEY}").replace(":@#", f":{SECRET_KEY}#")
+    definition = tmp_path / "pipeline.yaml"
+    for source in (json.dumps(uri), f"{{{json.dumps(uri)}: 1}}", f"{{uri: {json.dumps(uri)}}}"):
+        definition.write_text(f"source: {source}\nsink: blackhole://\npipeline: {{name: p}}\n", encoding="utf-8")
+        assert main(["run", str(definition), "--once"]) == EXIT_USAGE
+    for arguments in (["inspect", uri], ["status", "--sink", uri], ["run", "--once", "--source", uri, "--sink", "blackhole://"]):
+        assert main(arguments) == EXIT_USAGE
+    definition.write_text(f"{json.dumps(uri)}: 1\nsink: {{{json.dumps(uri)}: {{a: 1}}}}\n", encoding="utf-8")
+    assert main(["run", str(definition)]) == EXIT_USAGE
+    shown = capsys.readouterr()
+    assert SECRET_KEY not in shown.out + shown.err

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -178,6 +181,27 @@ def test_what_is_logged_is_a_warning_on_the_standard_error(capsys: pytest.Captur
     capsys.readouterr()
     structlog.get_logger("headrace").warning("lost again")
     assert json.loads(capsys.readouterr().err) == {"event": "warning", "message": "lost again"}
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+@pytest.mark.parametrize("warn", [logging.getLogger("a.library").warning, logging.error, warnings.warn])
+def test_what_a_library_logs_cannot_act_on_a_terminal(
+    warn: Callable[[str], None], json_lines: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.hide_secrets(["open-s3same"])
+    assert main(["inspect", "file:///nowhere", *(["--json"] * json_lines)]) == 4
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=False)  # which pytest has put aside
+        logging.captureWarnings(capture=True)
+        warn("\x1b]0;owned\x07 open-s3same\nwarning: forged\u202e " + "x" * 20_000)
+        logging.captureWarnings(capture=False)
+    logging.getLogger("a.library").info("not shown")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith('{"event": "warning"' if json_lines else "warning: ")
+    assert len(line) < 9_500
+    assert not {"\x1b", "\x07", "\u202e", "open-s3same"} & {*line, *re.findall("open-s3same", line)}
 
 
 def test_definitions_do_not_show_their_uris() -> None:

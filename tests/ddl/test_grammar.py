@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlglot.errors import SqlglotError
 
+from headrace.ddl.bounded_parser import parse
+from headrace.ddl.expression_values import UntranslatableError
+from headrace.ddl.expressions import to_duckdb
 from headrace.ddl.grammar.statements import judge, judge_expression
+from headrace.ddl.grammar.vocabulary import OPTION_WORDS
 from headrace.ddl.statement import read_statement
-from headrace.model.table import TableId
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
 from hostile import benign_statements, hostile_statements
 
 WAIT = ("ALTER TABLE t CHANGE",)
@@ -139,6 +147,52 @@ def test_words_of_options_are_no_names_without_backquotes() -> None:
     ):
         assert judge(statement, "shop").objection, statement
         assert not judge("CREATE VIEW v AS SELECT id FROM `clustered` secrets", "shop").objection
+
+
+@pytest.mark.parametrize("path", ["[\x1b]0;owned\x07]", "a\nwarning: forged\u202e", "$.", ""])
+def test_nothing_of_a_statement_is_logged(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A log entry would reach the terminal of the person who runs a command as it is."""
+    schema = TableSchema(TableId("shop", "t"), (Column("j", ColumnType(TypeKind.JSON)),), ())
+    for expression in (f"j -> '{path}'", f"JSON_EXTRACT(j, '{path}')", f"JSON_VALUE(j, '{path}')", f"SHOW {path}"):
+        judge(f"CREATE VIEW v AS SELECT {expression} AS id FROM orders", "shop")
+        judge(f"CREATE VIEW v AS {expression}", "shop")
+        with suppress(UntranslatableError):
+            to_duckdb(expression, ColumnType(TypeKind.TEXT), schema)
+        with suppress(SqlglotError):
+            parse(f"{expression} {path}")
+    assert caplog.records == []
+    logging.getLogger("sqlglot").warning("of the program that imports Headrace")
+    assert len(caplog.records) == 1
+
+
+OPTIONS_IN_COMMENTS = (
+    *("AFFINITY", "AUTO_ID_CACHE", "AUTO_RANDOM", "AUTO_RANDOM_BASE", "CLUSTERED", "GLOBAL", "NONCLUSTERED", "PLACEMENT"),
+    *("PRE_SPLIT_REGIONS", "REMOVE", "SHARD_ROW_ID_BITS", "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL"),
+)
+"""The first words of what TiDB writes in its comments, except for FORCE, which is reserved."""
+
+
+@pytest.mark.parametrize("word", sorted({*OPTIONS_IN_COMMENTS, *OPTION_WORDS}))
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW v AS SELECT * FROM {} secrets",
+        "CREATE VIEW v AS SELECT * FROM shop.{} secrets",
+        "CREATE VIEW v AS SELECT {}.id FROM orders",
+        "CREATE VIEW v AS SELECT id AS {} FROM orders",
+        "RENAME TABLE {}.secrets TO orders2",
+        "DROP TABLE {}",
+        "TRUNCATE TABLE shop.{}",
+        "CREATE TABLE t (a INT, {} INT)",
+        "ALTER TABLE t ADD INDEX i ({})",
+    ],
+)
+def test_each_word_of_an_option_is_a_name_only_in_backquotes(word: str, statement: str) -> None:
+    for spelled in (word, word.lower()):
+        for opened in (spelled, f"/*T! {spelled} */", f"/*! {spelled} */"):
+            assert judge(statement.format(opened), "shop").objection
+    if "id FROM" not in statement:
+        assert not judge(statement.format(f"`{word}`"), "shop").objection
 
 
 def _mutations(text: str) -> st.SearchStrategy[str]:

@@ -7,7 +7,9 @@ before, since they have a test of their own.
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -220,6 +222,51 @@ def test_what_tells_partitions_apart_is_not_repeated_for_each_of_them(kind: str)
     assert event.condition.count(LONG_KEY) <= 5
     assert len(event.condition) <= LONGEST_CONDITIONS
     assert time.process_time() - began < 2
+
+
+OF_TEXTS = {
+    "path": "`v` -> '$@'",
+    "unquoted path": "`v` ->> '$@'",
+    "path of a function": "JSON_EXTRACT(`v`, '$@')",
+    "value": "JSON_VALUE(`v`, '$@')",
+    "interval": "`v` + INTERVAL '@' DAY",
+    "added interval": "DATE_ADD(`v`, INTERVAL '@' DAY)",
+    "format": "DATE_FORMAT(`v`, '@')",
+    "read format": "STR_TO_DATE(`v`, '@')",
+    "format of a time": "TIME_FORMAT(`v`, '@')",
+    "text": "CONCAT('@', `v`)",
+    "pattern": "`v` LIKE '@' ESCAPE '@'",
+    "name": "`@`",
+    "type": "CAST(`v` AS `@`)",
+    "hint": "/*+ @ */ `v`",
+}
+PARTS_OF_TEXTS = (".a", "[1]", "%Y", " ", "1", "CHAR(", "1 a ")
+
+
+@pytest.mark.parametrize("construct", OF_TEXTS)
+@pytest.mark.parametrize("part", PARTS_OF_TEXTS)
+def test_a_long_text_costs_no_more_than_other_words(construct: str, part: str) -> None:
+    """sqlglot parses some texts once more, which must not take its own time and memory for each character."""
+    size = 1_000_000
+    text = f"CREATE VIEW v AS SELECT {OF_TEXTS[construct].replace('@', part * (size // len(part)))} AS id FROM orders"
+    tracemalloc.start()
+    began = time.process_time()
+    judge(text, "d")
+    took, most = time.process_time() - began, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert took < 2
+    assert most < 40 * size
+
+
+@pytest.mark.parametrize("construct", OF_TEXTS)
+@pytest.mark.parametrize("part", PARTS_OF_TEXTS)
+def test_a_long_text_in_an_expression_is_translated_or_not_without_delay(construct: str, part: str) -> None:
+    schema = TableSchema(T, (Column("v", ColumnType(TypeKind.JSON)),), ())
+    text = OF_TEXTS[construct].replace("@", part * (30_000 // len(part)))
+    began = time.process_time()
+    with suppress(UntranslatableError):
+        to_duckdb(text, ColumnType(TypeKind.TEXT), schema)
+    assert time.process_time() - began < 1
 
 
 VIEWS: dict[str, Callable[[int], str]] = {

@@ -6,6 +6,7 @@ run took over), 130 interrupted, 1 a bug or a failed Spark job.
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 import threading
@@ -398,7 +399,10 @@ def _value(argument: str) -> str:
 
 
 def _show_logs(*, json: bool) -> None:
-    """Shows log entries as warnings. By default structlog would print them on standard output, with secrets."""
+    """Shows log entries and warnings of libraries as warnings: with characters escaped, cut, and without secrets.
+
+    By default structlog would print entries on standard output, and Python those of libraries on standard error, as they are.
+    """
     import structlog
 
     def show(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
@@ -406,6 +410,28 @@ def _show_logs(*, json: bool) -> None:
         raise structlog.DropEvent
 
     structlog.configure(processors=[show])
+    logging.captureWarnings(capture=True)
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Shown)]:
+        root.removeHandler(handler)
+    root.addHandler(_Shown(json=json))
+
+
+class _Shown(logging.Handler):
+    """Shows the warnings and errors that libraries log. A traceback is left out."""
+
+    def __init__(self, *, json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._json = json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from headrace.model.outcome import Notice  # which cuts a long message
+
+        try:
+            text = Notice(record.getMessage().rstrip()).message
+        except Exception:  # noqa: BLE001 -- an entry with arguments that do not fit it
+            text = f"the library {record.name} logged an entry that cannot be shown."
+        make_output(json=self._json).warning(text)
 
 
 def _show_bug(kind: type[BaseException], error: BaseException | None, frames: TracebackType | None) -> None:

@@ -24,7 +24,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from headrace.ddl.bounded_parser import parse
+from headrace.ddl.bounded_parser import parse, silent_sqlglot
 from headrace.ddl.expression_values import (
     EXACT,
     MOMENTS,
@@ -137,7 +137,8 @@ def _columns_in(node: Any) -> Mapping[str, int]:
 def _within_reach() -> Iterator[None]:
     """Raises UntranslatableError for an expression nested too deeply for sqlglot. DuckDB could hardly handle it either."""
     try:
-        yield
+        with silent_sqlglot():
+            yield
     except RecursionError:
         raise UntranslatableError from None
 
@@ -476,7 +477,7 @@ class _Translation:
     def _json_extract(self, node: Any) -> Value:
         document = self._of(node.this, frozenset({Family.JSON}))
         path = node.expression
-        written = path.sql(dialect="mysql").strip("'") if isinstance(path, exp.JSONPath) else ""
+        written = path.this if isinstance(path, exp.Literal) and path.is_string else ""
         if node.expressions or not _PLAIN_PATH.fullmatch(written):
             raise UntranslatableError
         parts = [document.node, exp.Literal.string(written)]

@@ -20,6 +20,8 @@ SECRET_PARAMETERS = frozenset(
 """Parameters of URIs whose values must not appear in any message."""
 
 
+_BEHIND_SEMICOLON = re.compile(r";(?P<name>[\w-]+)=")
+_PARAMETERS_BEGIN = re.compile(r"[?#;]")
 _TIME_ZONE = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_+-]+)*|[+-]\d{1,2}:\d{2}")
 
 
@@ -96,6 +98,11 @@ def parse_uri(text: str) -> Uri:
         raise DefinitionError(
             f"{without_secrets(text)!r} holds a #, which begins a fragment, and Headrace's URIs have none.", "Write it as %23."
         )
+    if _has_parameters_behind_semicolon(escaped):
+        raise DefinitionError(
+            f"{without_secrets(text)!r} holds a ; before the name of a parameter, and Headrace's URIs separate parameters with &.",
+            "Write ? before the first parameter and & before the others, or %3B for a ; in a name.",
+        )
     try:
         split = urlsplit(escaped)
     except ValueError:
@@ -121,6 +128,13 @@ def parse_uri(text: str) -> Uri:
     )
 
 
+def _has_parameters_behind_semicolon(escaped: str) -> bool:
+    """Whether the path has text such as ``;name=``, or the query such text with the name of a secret. Messages show both."""
+    place, _, query = escaped.partition("?")
+    names = (found["name"].lower().replace("_", "-") for found in _BEHIND_SEMICOLON.finditer(query))
+    return bool(_BEHIND_SEMICOLON.search(place)) or any(name in SECRET_PARAMETERS for name in names)
+
+
 def _parameters(query: str) -> dict[str, str]:
     """Parses the query. Raises DefinitionError if a parameter is there twice with two values: choosing one would be a guess."""
     params: dict[str, str] = {}
@@ -132,9 +146,14 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def without_secrets(text: str) -> str:
-    """The part of an invalid URI that may be printed: without the text before an ``@``, and without the parameters."""
-    place = text.partition("?")[0]
-    return f"…@{place.rpartition('@')[2]}" if "@" in place else place
+    """The part of an invalid URI that may be printed: without the text before an ``@``, and up to a ``?``, ``#`` or ``;``.
+
+    If an ``@`` is only behind such a character, the character may belong to a password, and nothing but the scheme is left.
+    """
+    place = _PARAMETERS_BEGIN.split(text, maxsplit=1)[0]
+    if "@" in place:
+        return f"…@{place.rpartition('@')[2]}"
+    return f"{place.partition(':')[0]}:…" if "@" in text else place
 
 
 def near_match(name: str, known: Collection[str]) -> str:

@@ -20,7 +20,7 @@ from headrace.engine.keys import DeclaredKeys
 from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.uri import expand_environment, near_match
+from headrace.model.uri import expand_environment, near_match, without_secrets
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
@@ -432,7 +432,7 @@ class _Reader:
     def _wrong(self, place: _Path, message: str, hint: str = "") -> DefinitionError:
         known = next((place[:length] for length in range(len(place), 0, -1) if place[:length] in self._lines), ())
         line = f", line {self._lines[known]}" if known else ""
-        name = f", {'.'.join(map(str, place))}" if place else ""
+        name = f", {'.'.join(without_secrets(str(part)) for part in place)}" if place else ""
         return DefinitionError(f"The definition {self._path}{line}{name}: {message}", hint)
 
 

@@ -51,7 +51,7 @@ def _entry(group: str, uri: str, what: str) -> EntryPoint:
         )
     known = {entry.name: entry for entry in entry_points(group=group)}
     if scheme.lower() not in known:
-        raise DefinitionError(f"Unknown {what} scheme {scheme!r}.", near_match(scheme, known))
+        raise DefinitionError(f"Unknown {what} scheme {without_secrets(scheme)!r}.", near_match(scheme, known))
     return known[scheme.lower()]
 
 

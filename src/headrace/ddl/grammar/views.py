@@ -19,6 +19,8 @@ from headrace.ddl.grammar.vocabulary import OF_QUERIES
 from headrace.ddl.lexer import Cursor, Word, rendered
 from headrace.model.table import TableId, folded_name
 
+_WITHOUT_TEXT = Word("", is_literal=True, written="''")
+"""In place of each text: no table is named in one, and sqlglot would parse some of them."""
 _MOST_DEPTH = 50
 _MOST_WORDS = 10_000
 _NO_TABLE_BEHIND = frozenset({"SUBSTRING", "SUBSTR", "MID", "TRIM", "EXTRACT"})
@@ -45,7 +47,7 @@ def query(reader: Reader) -> tuple[TableId, ...]:
             look_at(reader, word, OF_QUERIES)
         if word.says("FOR") and not reader.peek().is_literal:
             reader.fail("the query of the view has FOR")
-    tables, known = _tables(rendered(found), reader.database)
+    tables, known = _tables(rendered([_WITHOUT_TEXT if word.is_text else word for word in found]), reader.database)
     _check_qualifiers(found, known)
     _check_sources(found, known)
     return tables
