@@ -6,15 +6,19 @@ import re
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.ddl.grammar.statements import judge
-from headrace.ddl.lexer import rendered, words
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, words
+from headrace.ddl.statement import read_statement
 from headrace.model.table import TableId
 from headrace.sinks.metadata_applier import Begun
 from headrace.sinks.mysql import collation
 from headrace.sinks.mysql.adaptation import Server, UnadaptableError, adapt_for
+from headrace.sinks.mysql.adaptation import mariadb as mariadb_adaptation
+from headrace.sinks.mysql.adaptation.draft import Draft
+from headrace.sinks.mysql.adaptation.unchanged import require_same_columns
 from headrace.sinks.mysql.definitions import compared
 from hostile import Statement, benign_statements
 
@@ -207,3 +211,119 @@ def test_a_partition_that_is_named_with_a_blank_is_one() -> None:
     before = ("PARTITION `a b` VALUES LESS THAN (1) ENGINE = InnoDB",)
     now = ("PARTITION `c d` VALUES LESS THAN (1) ENGINE = InnoDB",)
     assert compared(before, ("x",), (*now, "x"), repeatable=False) is Begun.UNCLEAR
+
+
+DEFINITIONS = (
+    "a INT NOT NULL",
+    "`b` VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL DEFAULT ', NOT NULL AS (' COMMENT ') COLLATE utf8mb4_bin'",
+    "c VARCHAR(16) COLLATE utf8mb4_bin UNIQUE",
+    "d VARCHAR(16) COLLATE utf8mb4_0900_ai_ci NULL",
+    "e DECIMAL(5, 2) UNSIGNED NOT NULL DEFAULT '0.00'",
+    "f INT GENERATED ALWAYS AS (id + 1) VIRTUAL",
+    "g VARCHAR(20) NOT NULL AS (CONCAT(v, 'x')) STORED NOT NULL COLLATE utf8mb4_general_ci COMMENT 'NULL'",
+    "h JSON AS (j->'$.x') NULL",
+    "i INT NOT NULL CHECK (i IS NOT NULL) NOT ENFORCED",
+    "k VECTOR(3) NOT NULL",
+    "l BIGINT /*T![auto_rand] AUTO_RANDOM(5) */ NOT NULL",
+    "m INT REFERENCES o (id) ON DELETE SET NULL NOT NULL",
+    "n BINARY(16) NOT NULL DEFAULT (UUID_TO_BIN(UUID()))",
+    "o ENUM('x', 'AS (', 'NOT NULL') NOT NULL COLUMN_FORMAT FIXED STORAGE DISK",
+    "p INT DEFAULT (NEXT VALUE FOR s) COMMENT 'p'",
+    "q TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)",
+)
+INDEXES = (
+    "INDEX i1 (id)",
+    "INDEX i2 ((id + 1))",
+    "UNIQUE INDEX i3 (id) GLOBAL",
+    "UNIQUE KEY i4 (v) WHERE v IS NOT NULL",
+    "INDEX i5 (v) COMMENT 'INVISIBLE' INVISIBLE",
+    "CONSTRAINT i6 UNIQUE (id) VISIBLE",
+    "VECTOR INDEX i7 ((VEC_COSINE_DISTANCE(k))) USING HNSW",
+    "CONSTRAINT i8 FOREIGN KEY (id) REFERENCES secrets (id)",
+)
+CHECKS = ("CHECK (id > 0)", "CONSTRAINT i9 CHECK (v IS NOT NULL AND id IN (1, 2)) NOT ENFORCED")
+
+
+def parts_of(statement: str) -> list[list[str]]:
+    """The words of each definition in a CREATE TABLE, or in the ADD clauses of an ALTER TABLE, without ADD COLUMN."""
+    read = read_statement(statement, "shop")
+    found: list[tuple[Word, ...]] = list(read.definitions)
+    for action in read.actions:
+        cursor = Cursor(action)
+        assert cursor.accept("ADD")
+        cursor.accept("COLUMN")
+        found += split_at_commas(cursor.group()) if cursor.peek().says("(") else [cursor.rest()]
+    assert all(found), statement
+    return [[word.text for word in part] for part in found]
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+@given(
+    st.lists(st.sampled_from(DEFINITIONS + INDEXES + CHECKS), unique=True, min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_definition_is_adapted_in_the_same_way_wherever_it_is(server: Server, parts: list[str], chance: Random) -> None:
+    lacking = Server(server.name, knows_collation=lambda name: "0900" not in name or server.name != "MariaDB")
+    parts = sorted(parts, key=CHECKS.__contains__)  # only in parentheses may a CHECK come before a column
+    inside = parts if chance.random() < 0.5 else chance.sample(parts, len(parts))
+    add = chance.choice(["ADD", "ADD COLUMN", "add column", "ADD COLUMN IF NOT EXISTS"])
+
+    def adapted(statement: str) -> tuple[list[list[str]], set[str]]:
+        made = adapt_for(statement, lacking, "shop", [TableId("shop", "secrets")])
+        told = {notice.replace("ADD ", "") for notice in made.notices if "nothing of the statement" not in notice}
+        return parts_of(made.statement), told
+
+    alone = [adapted(f"CREATE TABLE t (id INT PRIMARY KEY, {part})") for part in inside]
+    definitions = [definition for found, _ in alone for definition in found[1:]]
+    notices = {notice for _, told in alone for notice in told}
+    created = adapted(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(inside)})")
+    assert (created[0][1:], created[1]) == (definitions, notices)
+    assert adapted(f"ALTER TABLE t {add} ({', '.join(inside)})".replace("IF NOT EXISTS ", "")) == (definitions, notices)
+    listed = [part if part in INDEXES + CHECKS else f"COLUMN {part}" for part in inside]
+    assert adapted("ALTER TABLE t " + ", ".join(f"ADD {part}" for part in listed)) == (definitions, notices)
+    mixed = f"ALTER TABLE t ADD COLUMN z INT, {add} ({', '.join(inside)}), ADD INDEX zz (z)"
+    assert adapted(mixed.replace("IF NOT EXISTS ", ""))[0] == [["z", "INT"], *definitions, ["INDEX", "zz", "(", "z", ")"]]
+
+
+def test_columns_in_parentheses_keep_what_is_their_own() -> None:
+    mariadb = SERVERS[0]
+    for own, generated in (
+        ("`a` INT NOT NULL", "`g` INT GENERATED ALWAYS AS(`id`+1) VIRTUAL"),
+        ("`c` VARCHAR(16) COLLATE utf8mb4_bin UNIQUE", "`g` VARCHAR(20) AS (CONCAT(`v`, 'x'))"),
+    ):
+        for statement in (f"ALTER TABLE `t` ADD COLUMN ({own}, {generated})", f"ALTER TABLE `t` ADD ({generated}, {own})"):
+            assert adapt_for(statement, mariadb).statement == statement
+            assert adapt_for(statement, mariadb).notices == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("ALTER TABLE t ADD COLUMN (a INT NOT NULL, g INT AS (id))", "ALTER TABLE t ADD COLUMN (a INT, g INT AS (id))"),
+        (
+            "ALTER TABLE t ADD COLUMN (g TEXT AS (id), c TEXT COLLATE x)",
+            "ALTER TABLE t ADD COLUMN (g TEXT COLLATE x AS (id), c TEXT)",
+        ),
+        ("CREATE TABLE t (a INT, b INT)", "CREATE TABLE t (a INT)"),
+        ("CREATE TABLE t (a INT)", "CREATE TABLE t (a INT, b INT)"),
+        ("ALTER TABLE t MODIFY a INT DEFAULT 1", "ALTER TABLE t MODIFY a INT"),
+        ("ALTER TABLE t CHANGE a b CHAR(3) NOT NULL", "ALTER TABLE t CHANGE a b CHAR(4) NOT NULL"),
+        ("ALTER TABLE t ADD a INT UNSIGNED", "ALTER TABLE t ADD a INT"),
+        ("ALTER TABLE t ADD a INT COMMENT 'x'", "ALTER TABLE t ADD a INT COMMENT 'y'"),
+    ],
+)
+def test_a_column_that_an_adaptation_would_alter_is_refused(before: str, after: str) -> None:
+    require_same_columns(before, before.replace("NOT NULL,", "NOT NULL ,"), "shop")
+    with pytest.raises(UnadaptableError, match="in another way"):
+        require_same_columns(before, after, "shop")
+
+
+def test_an_adaptation_that_alters_a_column_reaches_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(draft: Draft) -> None:
+        draft.replace(re.compile(r"\s+NOT NULL"), "", "")
+
+    monkeypatch.setattr(mariadb_adaptation, "rewrite", careless)
+    assert adapt_for("ALTER TABLE t ADD COLUMN g INT AS (a) NOT NULL", SERVERS[0]).statement.endswith("AS (a)")
+    with pytest.raises(UnadaptableError, match="defines a in another way"):
+        adapt_for("ALTER TABLE t ADD COLUMN (a INT NOT NULL, g INT AS (a) NOT NULL)", SERVERS[0])

@@ -17,6 +17,7 @@ from headrace.model.table import TableId
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation import collations, features, foreign_keys, mariadb
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
+from headrace.sinks.mysql.adaptation.unchanged import require_same_columns
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 
@@ -104,6 +105,8 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
     collations.replace_unknown(draft, server.name, server.knows_collation)
     if statement.strip() and not draft.text.strip():
         draft.tell(f"nothing of the statement is left to do for {server.name}.")
+    if kind in _OF_TABLES:
+        require_same_columns(statement, draft.text, database)
     return Adapted(_written_anew(draft.text), tuple(draft.notices))
 
 

@@ -12,6 +12,7 @@ _PARENTHESIS = re.compile(r"[()]")
 _PARENTHESIS_OR_COMMA = re.compile(r"[(),]")
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+(?:(?:GLOBAL|LOCAL)?\s*TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
 _ALTER_TABLE = re.compile(r"\s*ALTER\s+(?:IGNORE\s+)?TABLE\s+[^\s,;]+", re.IGNORECASE)
+_GROUP = re.compile(r"\s*ADD(?:\s+COLUMN)?(?:\s+IF\s+NOT\s+EXISTS)?\s*\(", re.IGNORECASE)
 _INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+){0,2}INDEX\b", re.IGNORECASE)
 _ALTER_DATABASE = re.compile(r"\s*ALTER\s+(?:DATABASE|SCHEMA)(?:\s+\S+)?\s*;?\s*$", re.IGNORECASE)
 _EMPTY = re.compile(r"\s*(?:ADD(?:\s+CONSTRAINT(?:\s+\S+)?)?)?\s*;?\s*", re.IGNORECASE)
@@ -29,6 +30,7 @@ class UnadaptableError(Exception):
 class Draft:
     """The statement being rewritten. A clause is one of ALTER TABLE, a part in CREATE TABLE's parentheses, or a whole CREATE INDEX.
 
+    In ``ADD COLUMN (a INT, b INT)``, each part is a clause, so that a clause never has more than one definition.
     Notices may contain ``{clause}`` for the text that they are about.
     """
 
@@ -79,15 +81,23 @@ class Draft:
         )
 
     def clauses(self) -> list[tuple[int, int]]:
-        """The bounds of the clauses; empty for statements without clauses."""
+        """The bounds of the clauses, in the order of the text; empty for statements without clauses."""
+        return [part for whole, parts in self._clauses() for part in parts or [whole]]
+
+    def _clauses(self) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
+        """The bounds of each clause, with those of the parts that ``ADD COLUMN (…)`` has in its parentheses."""
         masked = self.masked
         if _INDEX_STATEMENT.match(masked):
-            return [(0, len(masked))]
+            return [((0, len(masked)), [])]
         if _CREATE_TABLE.match(masked):
             start = masked.find("(") + 1
-            return list(_parts(masked, start)) if start else []
+            return [(part, []) for part in _parts(masked, start)] if start else []
         head = _ALTER_TABLE.match(masked)
-        return list(_parts(masked, head.end())) if head else []
+        found = []
+        for whole in _parts(masked, head.end()) if head else ():
+            group = _GROUP.match(masked, *whole)
+            found.append((whole, list(_parts(masked, group.end())) if group else []))
+        return found
 
     def drop_clauses(self, wanted: Callable[[str, str], bool], notice: str) -> None:
         """Removes the clauses for which ``wanted(text, masked text)`` holds. A statement with no other clauses becomes empty."""
@@ -102,17 +112,24 @@ class Draft:
 
     def tidy(self) -> None:
         """Removes clauses that became empty. A statement that has no effect any more becomes empty."""
-        masked, clauses = self.masked, self.clauses()
+        clauses = self._clauses()
         if not clauses:
-            if _ALTER_DATABASE.match(masked):
+            if _ALTER_DATABASE.match(self.masked):
                 self._text = self._masked = ""
             return
-        kept = [(start, end) for start, end in clauses if not _EMPTY.fullmatch(masked[start:end])]
-        if not kept:
+        edits, kept = [], []
+        for whole, parts in clauses:
+            kept_parts = self._not_empty(parts or [whole])
+            if kept_parts:
+                kept.append(whole)
+                edits += _without_others(parts, kept_parts) if parts else []
+        if kept:
+            self.edit([*edits, *_without_others([whole for whole, _ in clauses], kept)])
+        else:
             self._text = self._masked = ""
-        elif len(kept) < len(clauses):
-            between = [(end, start, ",") for (_, end), (start, _) in pairwise(kept)]
-            self.edit([(clauses[0][0], kept[0][0], ""), *between, (kept[-1][1], clauses[-1][1], "")])
+
+    def _not_empty(self, clauses: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(start, end) for start, end in clauses if not _EMPTY.fullmatch(self.masked, start, end)]
 
 
 def closing(masked: str, opening: int) -> int:
@@ -123,6 +140,14 @@ def closing(masked: str, opening: int) -> int:
         if depth == 0:
             return found.end()
     return len(masked)
+
+
+def _without_others(clauses: list[tuple[int, int]], kept: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """The edits that leave only some of the clauses beside each other, with commas between them."""
+    if len(kept) == len(clauses):
+        return []
+    between = [(end, start, ",") for (_, end), (start, _) in pairwise(kept)]
+    return [(clauses[0][0], kept[0][0], ""), *between, (kept[-1][1], clauses[-1][1], "")]
 
 
 def _parts(masked: str, start: int) -> Iterator[tuple[int, int]]:
