@@ -75,7 +75,6 @@ EQUAL: list[tuple[str, Type]] = [
     ("DATE_FORMAT(`dt`, '%Y%m')", TEXT),
     ("CONCAT(`dt`)", TEXT),
     ("`dt`", TEXT),
-    ("`dt`", MOMENT),
     ("`dt`", EXACT),
     ("CAST(`dt` AS DECIMAL(30, 6))", EXACT),
     ("EXTRACT(HOUR FROM `t`)", INT),
@@ -89,8 +88,36 @@ EQUAL: list[tuple[str, Type]] = [
     ("CONCAT(`n`)", TEXT),
     ("JSON_UNQUOTE(JSON_EXTRACT(`j`, '$.f'))", TEXT),
 ]
-REFUSED_BY_MARIADB = [("DATE_FORMAT(`dt`, '%Y%m')", TEXT), ("`dt`", MOMENT)]
-"""In a stored column: they depend on the session's language, or SQL mode."""
+REFUSED_BY_MARIADB = [("DATE_FORMAT(`dt`, '%Y%m')", TEXT)]
+"""In a stored column: it depends on the session's language."""
+WHOLE, CLOCK, MICROS = ("DATETIME", {}), ("TIME", {}), ("DATETIME(6)", {"scale": 6})
+CUT: list[tuple[str, Type]] = [
+    ("`dt`", MOMENT),
+    ("`dt`", WHOLE),
+    ("`dt`", CLOCK),
+    ("`t`", CLOCK),
+    ("(`t`)", ("TIME(3)", {"scale": 3})),
+    ("IFNULL(`dt`, `whole`)", WHOLE),
+    ("DATE_ADD(`dt`, INTERVAL 1 DAY)", WHOLE),
+    ("CAST(`dt` AS DATETIME)", MICROS),
+    ("CAST(`dt` AS DATETIME(3))", MICROS),
+    ("CONVERT(`dt`, TIME)", CLOCK),
+    ("CONCAT(CAST(`dt` AS DATETIME))", TEXT),
+    ("TIME(`dt`)", CLOCK),
+    ("TIMESTAMP(`dt`)", MICROS),
+]
+"""By a session of MariaDB with the default SQL mode."""
+NOT_CUT: list[tuple[str, Type]] = [
+    ("`dt`", MICROS),
+    ("`dt`", TEXT),
+    ("`dt`", DAY),
+    ("`whole`", WHOLE),
+    ("CAST(`dt` AS DATETIME(6))", MICROS),
+    ("CONCAT(`dt`)", TEXT),
+    ("DATE_ADD(`dt`, INTERVAL 1 DAY)", MICROS),
+    ("`dt` > '2024-01-01'", INT),
+    ("TIME(`whole`)", CLOCK),
+]
 
 
 def shape(expression: str, wanted: Type, *, stored: bool = True) -> TableSchema:
@@ -133,8 +160,33 @@ def test_an_expression_that_converts_nothing_otherwise_passes(expression: str, w
     assert computed_otherwise(shape(expression, wanted)) == []
 
 
+@pytest.mark.parametrize(("expression", "wanted"), CUT)
+def test_a_time_that_loses_digits_is_known_and_differs_by_session(mariadb, expression: str, wanted: Type) -> None:
+    assert [found.column.name for found in computed_otherwise(shape(expression, wanted), cuts_digits=True)] == ["g"]
+    assert read_in_two_ways(mariadb, expression, wanted) == 2
+
+
+@pytest.mark.parametrize(("expression", "wanted"), NOT_CUT)
+def test_a_time_that_keeps_its_digits_passes_and_is_the_same_in_each_session(mariadb, expression: str, wanted: Type) -> None:
+    assert computed_otherwise(shape(expression, wanted), cuts_digits=True) == []
+    assert read_in_two_ways(mariadb, expression, wanted) == 1
+
+
+def read_in_two_ways(server, expression: str, wanted: Type) -> int:
+    """How many values a virtual column has, for a session that rounds times and for one with the server's default."""
+    target = acquired(server)
+    target.execute(created(expression, wanted, "VIRTUAL", "shop.t").replace(", UNIQUE KEY `u` (`g`)", ""))
+    target.execute(
+        "INSERT INTO shop.t (id, t, dt, whole) VALUES (1, '10:00:00.9999996', '2024-01-01 23:59:59.999999', '2024-01-01')"
+    )
+    modes = ("STRICT_TRANS_TABLES,TIME_ROUND_FRACTIONAL", "STRICT_TRANS_TABLES")
+    return len({str(target.execute(f"SET STATEMENT sql_mode = '{mode}' FOR SELECT g FROM shop.t")) for mode in modes})
+
+
 @pytest.mark.parametrize("stored", [True, False])
-@pytest.mark.parametrize(("expression", "wanted"), [("`f`", TEXT), ("CONCAT(`f`)", TEXT), ("`t`", INT), ("`dt`", BIG)])
+@pytest.mark.parametrize(
+    ("expression", "wanted"), [("`f`", TEXT), ("CONCAT(`f`)", TEXT), ("`t`", INT), ("`dt`", BIG), ("`dt`", MOMENT)]
+)
 def test_a_statement_that_defines_such_a_column_is_refused(mariadb, expression: str, wanted: Type, stored: bool) -> None:
     target = acquired(mariadb)
     statement = created(expression, wanted, "STORED" if stored else "VIRTUAL")

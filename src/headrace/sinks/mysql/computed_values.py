@@ -1,8 +1,9 @@
 """Generated columns that MySQL and MariaDB compute with other values than TiDB, because a conversion differs.
 
 They write a FLOAT as text with six digits, and a DOUBLE with other exponents. MariaDB cuts the fraction of a time off where TiDB
-rounds. In a unique key, two values that become one make a row replace another. For an arbitrary expression only the columns that it
-reads and the functions around them are known; so a float counts as converted in every function that is not known to keep numbers.
+rounds: for a number always, for a time with fewer digits unless the session has TIME_ROUND_FRACTIONAL, as Headrace's sessions have.
+In a unique key, two values that become one make a row replace another. For an arbitrary expression only the columns that it reads
+and the functions around them are known; so a float counts as converted in every function that is not known to keep numbers.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _OF_NUMBERS = frozenset(
 _CUT_TIMES = _OF_NUMBERS | frozenset(["BIN", "BIT_COUNT", "CHAR", "CONV", "ELT", "MAKE_SET", "OCT", "TIME_TO_SEC"])
 """Functions that make a number of a time; and TIME_TO_SEC, which on MariaDB keeps the fraction."""
 _GIVES_TIMES = frozenset(["ADDDATE", "ADDTIME", "DATE_ADD", "DATE_SUB", "SUBDATE", "SUBTIME", "TIME", "TIMEDIFF", "TIMESTAMP"])
+_WITHOUT_DIGITS = frozenset(["TIME", "TIMESTAMP"])
+"""MariaDB takes their values as times without digits, whatever the argument has."""
+_TIME_NAMES = frozenset(["DATETIME", "TIME", "TIMESTAMP"])
 _CASTS = frozenset({"CAST", "CONVERT"})
 _AS_TEXT = frozenset({"BINARY", "CHAR", "CHARACTER", "JSON", "NCHAR", "VARCHAR"})
 _AS_INTEGER = frozenset({"INT", "INTEGER", "SIGNED", "UNSIGNED"})
@@ -43,16 +47,22 @@ _COMPARES = frozenset({"!=", "<", "<=", "<=>", "<>", "=", ">", ">=", "BETWEEN", 
 _MATCHES_TEXT = frozenset({"LIKE", "REGEXP", "RLIKE"})
 
 
-def computed_otherwise(schema: TableSchema) -> list[DifferingColumn]:
-    """The generated columns of a table whose values may differ from TiDB's."""
-    return differing_columns(schema, _cause)
+def computed_otherwise(schema: TableSchema, *, cuts_digits: bool = False) -> list[DifferingColumn]:
+    """The generated columns of a table whose values may differ from TiDB's.
+
+    ``cuts_digits``: sessions of other programs cut digits of a time off where TiDB rounds them, as MariaDB's do unless they set
+    TIME_ROUND_FRACTIONAL. A virtual column is computed by the session that reads it.
+    """
+    return differing_columns(schema, lambda *column: _cause(*column) or (_cut_digits(*column) if cuts_digits else ""))
 
 
 def refuse_computed_otherwise(session: MySqlSession, change: SchemaChange) -> None:
     """Raises SchemaChangeRefused for a statement that defines such a column, or a column that one reads."""
     if session.is_tidb or change.by_shape or change.schema is None:  # a shape has no generated columns
         return
-    found = first_defined(change.statement, change.schema.table_id.database, computed_otherwise(change.schema))
+    found = first_defined(
+        change.statement, change.schema.table_id.database, computed_otherwise(change.schema, cuts_digits=session.is_mariadb)
+    )
     if found is None:
         return
     message = (
@@ -110,7 +120,7 @@ def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target
         if operators & (_COMPARES | _MATCHES_TEXT):
             return ""
         if function in _CASTS:
-            kind, digits = _cast_type(expression, start)
+            kind, (_, digits) = _cast_type(expression, start)
             cuts = kind in _AS_INTEGER or (kind in ("DEC", "DECIMAL", "NUMERIC") and digits < (source.scale or 0))
             return f"becomes a number by {function}" if cuts else ""
         if function in _CUT_TIMES:
@@ -118,6 +128,35 @@ def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target
         if function not in _KEEPS_KIND | _GIVES_TIMES:
             return ""
     return f"becomes {_with_article(target)}" if _loses_fraction(source, target) else ""
+
+
+def _cut_digits(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:
+    """How digits of a time are lost, other than in a conversion to a number; empty if they are not."""
+    for at, word in enumerate(expression):
+        is_function = not word.is_name and expression[at + 1 : at + 2] == (Word("("),)
+        if word.is_literal or is_function or not schema.has_column(word.text):
+            continue
+        source = schema.column(word.text)
+        cause = _with_fewer_digits(expression, at, source.type, column.type) if source.type.kind in _TIMES else ""
+        if cause:
+            return f"{source.name} is {_with_article(source.type)}, and {cause}"
+    return ""
+
+
+def _with_fewer_digits(expression: tuple[Word, ...], at: int, source: ColumnType, target: ColumnType) -> str:
+    """What makes a time with fewer digits of the time at this place; empty if nothing does."""
+    digits = source.scale or 0
+    for start, operators, function in _around(expression, at):
+        if operators & (_COMPARES | _MATCHES_TEXT):
+            return ""
+        if function in _CASTS:
+            kind, (left, _) = _cast_type(expression, start)
+            return f"becomes a {kind} with {left} digits by {function}" if kind in _TIME_NAMES and left < digits else ""
+        if function in _WITHOUT_DIGITS and digits:
+            return f"is an argument of {function}"
+        if function not in _KEEPS_KIND | _GIVES_TIMES:
+            return ""
+    return f"becomes {_with_article(target)}" if target.kind in _TIMES and (target.scale or 0) < digits else ""
 
 
 def _loses_fraction(source: ColumnType, target: ColumnType) -> bool:
@@ -178,8 +217,8 @@ def _closing(expression: tuple[Word, ...], start: int) -> int:
     return -1
 
 
-def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, int]:
-    """The type in ``CAST(… AS DECIMAL(10, 2))`` or ``CONVERT(…, CHAR)``, and its digits after the point."""
+def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, tuple[int, int]]:
+    """The type in ``CAST(… AS DECIMAL(10, 2))`` or ``CONVERT(…, CHAR)``, and the two numbers after it, 0 where there is none."""
     inner = expression[start + 1 : _closing(expression, start)]
     depth, kind = 0, 0
     for place, word in enumerate(inner):
@@ -188,8 +227,9 @@ def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, int]:
             kind = place + 1
     using = kind > 0 and inner[kind - 1].says("USING")
     name = "CHAR" if using else inner[kind].text.upper() if kind < len(inner) else ""
-    numbers = [word.text for word in inner[kind + 1 :] if word.is_literal]
-    return name, int(numbers[1]) if len(numbers) > 1 and numbers[1].isdigit() else 0
+    numbers = [int(word.text) for word in inner[kind + 1 :] if word.is_literal and word.text.isdigit()]
+    first, second, *_ = *numbers, 0, 0
+    return name, (first, second)
 
 
 def _with_article(column_type: ColumnType) -> str:
