@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headrace.ddl.column_effects import added_anew, unexplained
 from headrace.ddl.difference import difference, renames_by_id
 from headrace.ddl.partitions import Partitioning, row_events
 from headrace.ddl.statement import Statement, StatementKind, read_statement
@@ -34,6 +35,8 @@ class Classified:
     changes: frozenset[TableId]
     reads: frozenset[TableId]
     parsed: bool
+    unexplained: str = ""
+    """How the shapes differ beyond what the statement says, as a clause; empty if it explains them."""
 
 
 def classify(
@@ -44,6 +47,7 @@ def classify(
     before: TableSchema | None,
     after: TableSchema | None,
     partitioning: Partitioning | None = None,
+    again: bool = False,
 ) -> Classified:
     """Classifies a DDL statement; never raises.
 
@@ -56,6 +60,8 @@ def classify(
             determines the kind.
         after: the object's shape after the statement, ``None`` if there is none.
         partitioning: how the object was partitioned before, if it is known.
+        again: whether ``before`` may be the shape after the statement, because another file of its version was there before. Then
+            the statement need not explain the shapes.
 
     A table that is first seen in an ALTER is created too, unless the ALTER exchanges rows.
     """
@@ -67,9 +73,10 @@ def classify(
         dropped = (table_id,) if len(read.tables) == 1 and not table_id.is_database else read.tables
         event = DropTableEvent if read.kind is StatementKind.DROP_TABLE else OtherEvent
         return _result(tuple(event(table) for table in dropped), dropped)
+    compared = _Compared(read, before, after, again=again)
     if read.renames:
-        return _renamed(read, table_id, before, after)
-    return _of_table(read, table_id, before, after, row_events(statement, database, table_id, partitioning))
+        return _renamed(read, table_id, compared)
+    return _of_table(read, table_id, compared, row_events(statement, database, table_id, partitioning))
 
 
 def changes_rows_unseen(statement: str, database: str) -> bool:
@@ -89,11 +96,37 @@ def column_renames(read: Statement, before: TableSchema, after: TableSchema) -> 
     return renames
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """A statement with the shapes before and after it."""
+
+    read: Statement
+    before: TableSchema | None
+    after: TableSchema | None
+    again: bool
+
+    @property
+    def events(self) -> tuple[SchemaChangeEvent, ...]:
+        if not self.before or not self.after:
+            return ()
+        anew = frozenset[str]() if self.again else added_anew(self.read, self.before, self.after)
+        return difference(self.before, self.after, column_renames(self.read, self.before, self.after), anew)
+
+    @property
+    def unexplained(self) -> str:
+        return unexplained(self.read, self.before, self.after) if self.before and self.after and not self.again else ""
+
+
 def _result(
-    events: tuple[SchemaChangeEvent, ...], changes: Iterable[TableId], reads: Iterable[TableId] = (), *, parsed: bool = True
+    events: tuple[SchemaChangeEvent, ...],
+    changes: Iterable[TableId],
+    reads: Iterable[TableId] = (),
+    *,
+    parsed: bool = True,
+    unexplained: str = "",
 ) -> Classified:
     changed = frozenset(changes)
-    return Classified(events, changed, frozenset(reads) - changed, parsed)
+    return Classified(events, changed, frozenset(reads) - changed, parsed, unexplained)
 
 
 def _of_database(kind: StatementKind, database: TableId) -> Classified:
@@ -105,24 +138,25 @@ def _of_database(kind: StatementKind, database: TableId) -> Classified:
     return _result((event,), [database])
 
 
-def _renamed(read: Statement, table_id: TableId, before: TableSchema | None, after: TableSchema | None) -> Classified:
+def _renamed(read: Statement, table_id: TableId, compared: _Compared) -> Classified:
     pairs = read.renames
     if len(pairs) == 1 and not table_id.is_database:
         pairs = ((pairs[0][0], table_id),)
     events: list[SchemaChangeEvent] = [RenameTableEvent(old, new) for old, new in pairs]
     # ALTER TABLE may rename and do more; the shape before is only comparable when it is that of the renamed table itself,
     # not of an older table that had the new name.
-    if read.kind is StatementKind.ALTER_TABLE and before and after and before.table_id == pairs[0][0]:
-        events.extend(difference(before, after, column_renames(read, before, after)))
+    told = ""
+    if read.kind is StatementKind.ALTER_TABLE and compared.before and compared.before.table_id == pairs[0][0]:
+        events.extend(compared.events)
+        told = compared.unexplained
     names = [name for pair in pairs for name in pair]
-    return _result(tuple(events), names, [*read.reads, *(TableId(name.database) for name in names)])
+    return _result(tuple(events), names, [*read.reads, *(TableId(name.database) for name in names)], unexplained=told)
 
 
 def _of_table(
     read: Statement,
     table_id: TableId,
-    before: TableSchema | None,
-    after: TableSchema | None,
+    compared: _Compared,
     of_rows: tuple[SchemaChangeEvent, ...],
 ) -> Classified:
     """Classifies statements about one table, the empty statement, and changes that have only a statement.
@@ -131,12 +165,14 @@ def _of_table(
     in the shape afterwards.
     """
     events: tuple[SchemaChangeEvent, ...] = ()
+    after, told = compared.after, ""
     if read.kind is StatementKind.TRUNCATE_TABLE:
         events = (TruncateTableEvent(table_id),)
     elif read.kind is StatementKind.CREATE_TABLE:
         events = (CreateTableEvent(table_id, after),) if after else ()
-    elif read.kind is not StatementKind.CREATE_VIEW and before and after:
-        events = difference(before, after, column_renames(read, before, after)) + of_rows
+    elif read.kind is not StatementKind.CREATE_VIEW and compared.before and after:
+        events = compared.events + of_rows
+        told = compared.unexplained
     elif read.kind is StatementKind.ALTER_TABLE and len(read.tables) > 1:
         events = of_rows  # creating the table empty would not bring the rows that it exchanges with another table
     elif after and read.kind in (StatementKind.EMPTY, StatementKind.ALTER_TABLE):
@@ -147,4 +183,4 @@ def _of_table(
     needs_database = creates or any(isinstance(event, CreateTableEvent) for event in events)
     reads = [*read.reads, TableId(table_id.database)] if needs_database else read.reads
     further = read.tables if table_id.is_database else read.tables[1:]
-    return _result(events, [table_id, *further], reads, parsed=read.kind is not StatementKind.UNKNOWN)
+    return _result(events, [table_id, *further], reads, parsed=read.kind is not StatementKind.UNKNOWN, unexplained=told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
@@ -34,19 +34,26 @@ def renames_by_id(before: TableSchema, after: TableSchema) -> dict[str, str]:
     }
 
 
-def difference(before: TableSchema, after: TableSchema, renames: Mapping[str, str]) -> tuple[SchemaChangeEvent, ...]:
+def difference(
+    before: TableSchema, after: TableSchema, renames: Mapping[str, str], anew: Collection[str] = ()
+) -> tuple[SchemaChangeEvent, ...]:
     """The events that lead from ``before`` to ``after`` when applied in order; empty when the columns are equal.
 
     The order is: drops, then renames, then additions and alterations with their positions, from left to right. ``renames`` maps old
     to new names; a rename that the shapes do not confirm is ignored. Hidden columns do not count, and names compare without case.
     Swapped names are renamed through a temporary name. All events name the table of ``after``.
+
+    ``anew`` are the folded names of columns that are added although ``before`` has columns of these names. They are only added, not
+    dropped before: the engine adds no column that the target still has.
     """
     table_id = after.table_id
     old = {folded_name(c.name): c for c in before.columns if not c.hidden}
     target = [c for c in after.columns if not c.hidden]
-    origin = _origins(old, target, renames)
+    origin = _origins(old, [c for c in target if folded_name(c.name) not in anew], renames)
     kept = {source: new for new, source in origin.items()}
-    events: list[SchemaChangeEvent] = [DropColumnEvent(table_id, c.name) for key, c in old.items() if key not in kept]
+    events: list[SchemaChangeEvent] = [
+        DropColumnEvent(table_id, c.name) for key, c in old.items() if key not in kept and key not in anew
+    ]
     new_names = {folded_name(c.name): c.name for c in target}
     survivors = [c for key, c in old.items() if key in kept]
     moves = {c.name: new_names[kept[folded_name(c.name)]] for c in survivors}

@@ -281,6 +281,13 @@ class Cursor:
             return first, self.next().text
         return "", first
 
+    def column_name(self) -> str:
+        """Reads the name of a column. The names of its table and database may stand before it."""
+        name = self.next().text
+        while self.accept("."):
+            name = self.next().text
+        return name
+
     def rest(self) -> tuple[Word, ...]:
         return self._words[self._at :]
 

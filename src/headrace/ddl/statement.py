@@ -318,4 +318,4 @@ def _changed_column(cursor: Cursor) -> tuple[str, str]:
     cursor.next()
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
-    return cursor.next().text, cursor.next().text
+    return cursor.column_name(), cursor.column_name()

@@ -237,7 +237,7 @@ class Barriers:
             if doubt := change.doubt or self._objection(change):
                 hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
                 return Problem(change.table_id, doubt, place=change.origin, hint=hint, remedy=Remedy.DECISION)
-            if (hole := self._history.hole(change)) is not None:
+            if (hole := self._history.hole(change) or self._missing(change)) is not None:
                 return hole
         return self._is_late(change, decision)
 
@@ -247,6 +247,11 @@ class Barriers:
         if self._rules.policies.of(kinds) is Policy.SKIP or change.known_as:
             return ""
         return objection(change, self._follows) or _unsupported(change, kinds - self._rules.supported)
+
+    def _missing(self, change: SchemaChange) -> Problem | None:
+        """The problem of a statement that does not explain its table's shape, unless a policy skips it."""
+        is_skipped = self._rules.policies.of(kinds_of(change)) is Policy.SKIP
+        return None if is_skipped or change.known_as else self._history.missing_before(change)
 
     def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
         """The problem if a change found late must wait. It cannot be approved if it would hit nothing, or another table."""

@@ -70,6 +70,25 @@ class History:
                 return _hole(change, table_id, at)
         return None
 
+    def missing_before(self, change: SchemaChange) -> Problem | None:
+        """The problem if the change's statement does not explain its table's shape: a schema change before it never arrived."""
+        if not change.unexplained:
+            return None
+        earlier = (at[place - 1] for at in self._told.get(change.table_id, ()) if (place := bisect_left(at, change.commit_ts)))
+        after = max(earlier, default=0)
+        statement = " ".join(change.statement.split()) or "a change of shape"
+        message = (
+            f"Headrace cannot tell what its schema change at {change.commit_ts} does ({statement}): {change.unexplained}. A schema "
+            f"change of {change.table_id} {f'between {after} and' if after else 'before'} {change.commit_ts} is missing, perhaps "
+            "because an event filter of the changefeed leaves it out."
+        )
+        where = "next to its other schema files, with its statement and the table's shape after it" if change.file else "there"
+        hint = (
+            f"Put the missing schema file {where}, if you can. Or make both changes in the target by hand, and decide with "
+            f"headrace ddl skip {in_quotes(change.identity)}."
+        )
+        return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=Remedy.DECISION)
+
     def hole_in_shape(self, table_id: TableId, below: int) -> Problem | None:
         """The problem if the newest shape of a table below a commit ts (TSO) is unknown: its applied schema file is missing."""
         at = self._untold(table_id, below, needs_all=False)

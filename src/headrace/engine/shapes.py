@@ -67,7 +67,8 @@ def _as_shape(state: LedgerState, change: SchemaChange) -> SchemaChange:
     assert change.schema is not None
     created = CreateTableEvent(change.table_id, change.schema)
     reads = change.reads | {TableId(change.table_id.database)}
-    made = replace(change, statement="", named="", events=(created,), changes=frozenset({change.table_id}), reads=reads)
+    own = frozenset({change.table_id})
+    made = replace(change, statement="", named="", events=(created,), changes=own, reads=reads, unexplained="")
     return recognised(made, state)
 
 

@@ -206,6 +206,9 @@ class SchemaChange:
     """Where in the source the change was read."""
     doubt: str = ""
     """Why only a person can decide what to do; empty if there is no doubt."""
+    unexplained: str = ""
+    """How the table's shape differs from the one before beyond what the statement says, as a clause. Another schema change of the
+    table is then missing from the source. Empty if the statement explains the shape, or no shape before is known."""
     by_bytes: bool = False
     """Whether the source compares texts byte by byte, whatever collations the statement names."""
     database_collation: str = ""

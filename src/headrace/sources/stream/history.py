@@ -155,6 +155,7 @@ class StreamHistory:
                 origin=told.place,
                 database_collation=self._collations[database],
                 partitioning=partitioning_to_text(self._partitionings.get(told.table_id)),
+                unexplained=classified.unexplained,
             )
         )
 

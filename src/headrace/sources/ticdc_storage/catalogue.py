@@ -129,6 +129,8 @@ class _Known:
 
     schema: TableSchema | None = None
     partitioning: Partitioning | None = None
+    version: int = 0
+    """The version of the file that told the shape, as far as this is known."""
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,7 @@ class _History:
         self._versions: dict[str, dict[int, TableVersion]] = {}
         self._partitionings: dict[TableId, Partitioning] = {}
         self._collations: dict[str, str] = {}
+        self._told_at: dict[TableId, int] = {}
 
     def take(self, version: int, entries: list[SchemaEntry]) -> None:
         """All schema files of one version."""
@@ -405,6 +408,7 @@ class _History:
             schema=None if gone else schema,
             origin=entry.path.place,
             database_collation=self._collations.get(database, ""),
+            unexplained=classified.unexplained,
         )
         self.changes.append(change)
 
@@ -418,7 +422,7 @@ class _History:
         statement = entry.statement
         renamed_from = statement.renames[0][0] if len(statement.renames) == 1 else entry.table_id
         schema_before = self.tables.get(renamed_from, self.tables.get(entry.table_id))
-        before = _Known(schema_before, self._partitionings.get(renamed_from))
+        before = _Known(schema_before, self._partitionings.get(renamed_from), self._told_at.get(entry.table_id, 0))
         pattern = _Known()
         if statement.like:
             pattern = _Known(self.tables.get(statement.like), self._partitionings.get(statement.like))
@@ -437,9 +441,10 @@ class _History:
             before=before.schema,
             after=schema,
             partitioning=before.partitioning,
+            again=before.version == entry.path.version,
         )
         partitioning = partitioning_after(before.partitioning, text, database, pattern.partitioning)
-        return _Step(entry, before, pattern, _Known(schema, partitioning), classified, text)
+        return _Step(entry, before, pattern, _Known(schema, partitioning, entry.path.version), classified, text)
 
     def _keep_version(self, entry: SchemaEntry, schema: TableSchema | None, events: Iterable[SchemaChangeEvent]) -> None:
         if schema is None:
@@ -483,6 +488,7 @@ class _History:
                     pass
         if after.schema is not None and not gone and not is_view:
             self.tables[table_id] = after.schema
+            self._told_at[table_id] = after.version
             if len(renames) < 2:  # else each table has kept its own
                 self._partition(table_id, after.partitioning)
         return gone
