@@ -14,6 +14,7 @@ from headrace.model.ledger import JournalState, Verdict
 from headrace.model.policy import SchemaChangePolicies
 from headrace.model.table import TableId
 from quick import without_pauses
+from storage_folder import ID, V
 
 pytestmark = pytest.mark.pipeline
 
@@ -42,12 +43,12 @@ def waits(bucket: Bucket) -> str:
     [
         ("id,v", DROP_C, "id,v", "DROP TABLE `t`"),
         ("id,v", "", "id", ""),
-        ("id,v", DROP_C, "id", DROP_C),
+        ("id,v", DROP_C, (ID, V | {"ColumnPrecision": "40"}), DROP_C),
     ],
     ids=["another statement", "another shape", "another shape beside the statement"],
 )
 def test_what_came_in_its_place_waits_for_a_decision_of_its_own(
-    bucket: Bucket, shown: str, statement: str, then: str, instead: str, verdict: Verdict
+    bucket: Bucket, shown: str, statement: str, then: str | tuple[dict[str, str], ...], instead: str, verdict: Verdict
 ) -> None:
     path = bucket.schema("t", 200, shown, statement)
     assert bucket.at(300, **ASKS).code == EXIT_TABLE_STOPPED

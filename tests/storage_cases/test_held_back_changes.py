@@ -267,7 +267,9 @@ class Source:
         return self.chance.choice((f"RENAME COLUMN `{old}` TO `{new}`", f"CHANGE COLUMN `{old}` `{new}` {definition}"))
 
 
-def follows(source: Source, bucket: Bucket, run: Callable[[int], Ran], look: Callable[[str], list[tuple[Any, ...]]]) -> tuple[bool, bool]:
+def follows(
+    source: Source, bucket: Bucket, run: Callable[[int], Ran], look: Callable[[str], list[tuple[Any, ...]]]
+) -> tuple[bool, bool]:
     """Writes a history and runs it bit by bit until its table stops. Returns whether a change was held back, and whether it stopped.
 
     TiCDC writes the shape without a statement when rows come after a change that it holds back. Without ids it does not show if a
