@@ -1,4 +1,4 @@
-"""An event filter of the changefeed holds back changes of columns. What comes after them is right in the target, or its table stops."""
+"""An event filter of the changefeed holds back changes of columns: what follows is right in the target, or its table stops."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class Source:
 def follows(
     source: Source, bucket: Bucket, run: Callable[[int], Ran], look: Callable[[str], list[tuple[Any, ...]]]
 ) -> tuple[bool, bool]:
-    """Writes a history and runs it bit by bit until its table stops. Returns whether a change was held back, and whether it stopped.
+    """Writes a history and runs it bit by bit until its table stops. Returns whether a change was held back, and if it stopped.
 
     TiCDC writes the shape without a statement when rows come after a change that it holds back. Without ids it does not show if a
     column is dropped and added, or renamed and added, by two such changes. So without ids there is one between two files.
