@@ -327,3 +327,18 @@ def test_an_adaptation_that_alters_a_column_reaches_no_server(monkeypatch: pytes
     assert adapt_for("ALTER TABLE t ADD COLUMN g INT AS (a) NOT NULL", SERVERS[0]).statement.endswith("AS (a)")
     with pytest.raises(UnadaptableError, match="defines a in another way"):
         adapt_for("ALTER TABLE t ADD COLUMN (a INT NOT NULL, g INT AS (a) NOT NULL)", SERVERS[0])
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+@pytest.mark.parametrize("mark", ["", "= "])
+@pytest.mark.parametrize("quote", ["", "'", "`"])
+def test_a_collation_and_a_character_set_are_adapted_however_they_are_written(server: Server, mark: str, quote: str) -> None:
+    for option in ("COLLATE", "CHARACTER SET", "CHARSET"):
+        name = "utf8mb4_bin" if option == "COLLATE" else "utf8mb4"
+        equals = "" if option == "COLLATE" else mark
+        column = f"`a` VARCHAR(9) {option} {equals}{quote}{name}{quote}"
+        assert name in adapt_for(f"CREATE TABLE `t` ({column}, `b` INT /*T! GLOBAL */)", server, "shop").statement
+    if server.name == "MariaDB":
+        old = Server("MariaDB", knows_collation=lambda name: "0900" not in name)
+        adapted = adapt_for(f"CREATE TABLE `t` (`a` VARCHAR(9) COLLATE {quote}utf8mb4_0900_bin{quote})", old, "shop")
+        assert "0900" not in adapted.statement

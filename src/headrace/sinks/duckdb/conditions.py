@@ -151,6 +151,7 @@ def _other_writers(session: Session, ledger: SqlLedger, pipeline: str, tables: _
             "other writers",
             CheckState.FAILED,
             f"the pipeline {other!r} writes {', '.join(sorted(shared))} too.",
-            "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
+            f"If you mean that pipeline, give --name {shlex.quote(other)}. If you mean another one, leave them out of one of"
+            " the two with --tables; if that pipeline is no more, forget it: "
             f"headrace reset --name {shlex.quote(other)}.",
         )

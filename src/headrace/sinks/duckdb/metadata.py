@@ -227,7 +227,11 @@ class _Change:
             message = (
                 "the source creates the table, but the DuckDB file still has it, with rows from before: its DROP never ran here."
             )
-            raise self._refusal(event.table_id, message, "Drop it in the file; Headrace then creates it.")
+            hint = (
+                "If another pipeline made it (headrace status shows the pipelines of this file), run that one, with its --name. "
+                "Otherwise drop the table in the file; Headrace then creates it."
+            )
+            raise self._refusal(event.table_id, message, hint)
         self._complete(there, event.schema)
 
     def _complete(self, there: TargetTable, schema: TableSchema) -> None:

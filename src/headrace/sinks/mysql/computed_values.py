@@ -39,6 +39,27 @@ _GIVES_TIMES = frozenset(["ADDDATE", "ADDTIME", "DATE_ADD", "DATE_SUB", "SUBDATE
 _WITHOUT_DIGITS = frozenset(["TIME", "TIMESTAMP"])
 """MariaDB takes their values as times without digits, whatever the argument has."""
 _TIME_NAMES = frozenset(["DATETIME", "TIME", "TIMESTAMP"])
+_MOST_DIGITS = 6
+_WHOLE_KINDS = INTEGER_KINDS | {TypeKind.DATE, TypeKind.YEAR}
+_ADDS_NO_DIGITS = (_KEEPS_KIND - {""}) | {
+    *(
+        "ADDDATE",
+        "AND",
+        "CASE",
+        "CAST",
+        "CONVERT",
+        "CONVERT_TZ",
+        "DATE",
+        "DATE_ADD",
+        "DATE_SUB",
+        "ELSE",
+        "IN",
+        "INTERVAL",
+        "LAST_DAY",
+    ),
+    *("NOT", "OR", "SUBDATE", "THEN", "TIME", "TIMESTAMP", "TIMESTAMPADD", "WHEN"),
+}
+"""Functions, and words before a parenthesis, that give a time no more digits than their arguments have."""
 _CASTS = frozenset({"CAST", "CONVERT"})
 _AS_TEXT = frozenset({"BINARY", "CHAR", "CHARACTER", "JSON", "NCHAR", "VARCHAR"})
 _AS_INTEGER = frozenset({"INT", "INTEGER", "SIGNED", "UNSIGNED"})
@@ -131,32 +152,44 @@ def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target
 
 
 def _cut_digits(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:
-    """How digits of a time are lost, other than in a conversion to a number; empty if they are not."""
+    """Where a time may lose digits, other than in a conversion to a number; empty if it cannot."""
+    places = (
+        [(expression, column.type.scale or 0, f"it becomes {_with_article(column.type)}")] if column.type.kind in _TIMES else []
+    )
     for at, word in enumerate(expression):
-        is_function = not word.is_name and expression[at + 1 : at + 2] == (Word("("),)
-        if word.is_literal or is_function or not schema.has_column(word.text):
+        if word.is_name or word.is_literal or expression[at + 1 : at + 2] != (Word("("),):
             continue
-        source = schema.column(word.text)
-        cause = _with_fewer_digits(expression, at, source.type, column.type) if source.type.kind in _TIMES else ""
-        if cause:
-            return f"{source.name} is {_with_article(source.type)}, and {cause}"
-    return ""
+        inner, name = expression[at + 2 : _closing(expression, at + 1)], word.text.upper()
+        if name in _CASTS:
+            kind, (digits, _) = _cast_type(expression, at + 1)
+            if kind in _TIME_NAMES:
+                places.append((inner, digits, f"{name} makes it a {kind} with {digits} digits"))
+        elif name in _WITHOUT_DIGITS:
+            places.append((inner, 0, f"{name} makes it a time without digits"))
+    lossy = (
+        f"{cause}, and a time of the expression may have more" for words, n, cause in places if _may_have_more(words, n, schema)
+    )
+    return next(lossy, "")
 
 
-def _with_fewer_digits(expression: tuple[Word, ...], at: int, source: ColumnType, target: ColumnType) -> str:
-    """What makes a time with fewer digits of the time at this place; empty if nothing does."""
-    digits = source.scale or 0
-    for start, operators, function in _around(expression, at):
-        if operators & (_COMPARES | _MATCHES_TEXT):
-            return ""
-        if function in _CASTS:
-            kind, (left, _) = _cast_type(expression, start)
-            return f"becomes a {kind} with {left} digits by {function}" if kind in _TIME_NAMES and left < digits else ""
-        if function in _WITHOUT_DIGITS and digits:
-            return f"is an argument of {function}"
-        if function not in _KEEPS_KIND | _GIVES_TIMES:
-            return ""
-    return f"becomes {_with_article(target)}" if target.kind in _TIMES and (target.scale or 0) < digits else ""
+def _may_have_more(expression: tuple[Word, ...], digits: int, schema: TableSchema) -> bool:
+    """Whether an expression may give a time with more digits than these. Only what is known to give none is let pass."""
+    if digits >= _MOST_DIGITS:
+        return False
+    for at, word in enumerate(expression):
+        is_function = not word.is_name and not word.is_literal and expression[at + 1 : at + 2] == (Word("("),)
+        if word.is_literal:
+            lossy = not word.text.isdigit()
+        elif is_function and word.text[:1].isalpha():
+            lossy = word.text.upper() not in _ADDS_NO_DIGITS
+        elif schema.has_column(word.text):
+            source = schema.column(word.text).type
+            lossy = (source.scale or 0) > digits if source.kind in _TIMES else source.kind not in _WHOLE_KINDS
+        else:
+            lossy = word.text.upper().endswith("MICROSECOND")
+        if lossy:
+            return True
+    return False
 
 
 def _loses_fraction(source: ColumnType, target: ColumnType) -> bool:

@@ -287,7 +287,8 @@ def _other_writers(
             "other writers",
             CheckState.FAILED,
             f"the pipeline {other!r} writes {names} too.",
-            "Leave them out of one of the two with --tables; if that pipeline is no more, forget it: "
+            f"If you mean that pipeline, give --name {shlex.quote(other)}. If you mean another one, leave them out of one of"
+            " the two with --tables; if that pipeline is no more, forget it: "
             f"headrace reset --name {shlex.quote(other)}.",
         )
     if not writers:

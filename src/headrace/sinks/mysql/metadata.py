@@ -271,6 +271,7 @@ class MySqlMetadataApplier:
             raise refused(
                 change,
                 "the target already has this table, with rows that Headrace did not write.",
+                "If another pipeline made it (headrace status shows the pipelines of this target), run that one, with its --name. "
                 "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table.",
             )
         return (Notice("the table and the rows it has were adopted.", change.table_id),)

@@ -7,7 +7,7 @@ mistakes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from headrace.ddl.defaults import defined_columns
@@ -58,21 +58,29 @@ def _attributes(words: Cursor) -> Iterator[str]:
     kind = words.next()
     is_text_of_vector = kind.says("VECTOR") or kind.says("LONGTEXT")
     yield "LONGTEXT" if is_text_of_vector else " ".join([kind.text.upper(), *(word.text for word in words.group())])
-    rest, is_generated = list(_outside(words)), False
+    # An equals sign before the name of a character set says nothing, and the name may be in quotes.
+    rest = [word for word in _outside(words) if not word.says("=")]
+    is_generated, is_charset = False, False
     for at, word in enumerate(rest):
-        behind = rest[at + 1] if at + 1 < len(rest) else Word("")
         is_generated = is_generated or word.says("AS")
-        if word.is_literal:
+        was_charset, is_charset = is_charset, _names_charset(rest, at)
+        if was_charset:
+            option = "COLLATE" if rest[at - 1].says("COLLATE") else "CHARSET"
+            yield f"{option} {_SUBSTITUTES.get(word.text.lower(), word.text.lower())}"
+        elif word.is_literal:
             yield repr(word.text)
-        elif word.is_name:
-            continue
-        elif word.text.upper() in _NAMES_CHARSET or (word.says("SET") and rest[at - 1].says("CHARACTER")):
-            name = behind.text.lower()
-            yield f"{'COLLATE' if word.says('COLLATE') else 'CHARSET'} {_SUBSTITUTES.get(name, name)}"
-        elif word.text.upper() in _ATTRIBUTES:
+        elif not word.is_name and word.text.upper() in _ATTRIBUTES:
             yield word.text.upper()
     if not is_generated and any(word.says("NOT") and behind.says("NULL") for word, behind in pairwise(rest)):
         yield "NOT NULL"
+
+
+def _names_charset(words: Sequence[Word], at: int) -> bool:
+    """Whether the name of a character set or collation comes after the word."""
+    word = words[at]
+    if word.is_literal or word.is_name:
+        return False
+    return word.text.upper() in _NAMES_CHARSET or (at > 0 and word.says("SET") and words[at - 1].says("CHARACTER"))
 
 
 def _outside(words: Cursor) -> Iterator[Word]:
