@@ -105,7 +105,7 @@ def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool =
             output.line(f"{table_id}: dead letters: {count}, of a table that was dropped or renamed since; {_LEFT_BEHIND}")
     output.table(
         "last cuts",
-        ("finished", "up to", "pieces" if of_stream else "files", *_ROW_COLUMNS, "seconds"),
+        ("finished (UTC)", "up to", "pieces" if of_stream else "files", *_ROW_COLUMNS, "seconds"),
         [*map(_cut, state.cuts[-_CUTS_SHOWN:])],
     )
 
