@@ -90,11 +90,12 @@ def from_shape_if_unknown(state: LedgerState, change: SchemaChange, created: set
         return change  # creating an empty table would be wrong: its rows come back without events, or they are not wanted
     before = {e.table_id for e in change.events if not isinstance(e, CreateDatabaseEvent | DropDatabaseEvent)}
 
-    moves = any(isinstance(event, RenameTableEvent) for event in change.events)
+    renamed = [event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)]
+    moves_inside = bool(renamed) and all(map(follows.includes, renamed))
 
     def is_there(table_id: TableId) -> bool:
         own = state.tables.get(table_id)
-        if own is not None and cannot_be_made(own) and not moves:
+        if own is not None and cannot_be_made(own) and not moves_inside:
             return True  # created now, it would lack rows; the table that gets its name by a RENAME says so
         return table_id in created or (own is not None and not own.status.is_gone and not is_unborn(own))
 
