@@ -70,6 +70,8 @@ def hostile_server() -> Iterator[MariaDb]:
 def hostile(hostile_server: MariaDb) -> Iterator[MariaDb]:
     yield hostile_server
     with hostile_server.connect() as connection, connection.cursor() as cursor:
+        # A connection of the test may still be ending.
+        cursor.execute("SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60")
         cursor.execute("SET SESSION tx_read_only = 0, sql_mode = '', sql_select_limit = 1000")
         cursor.execute("SHOW DATABASES")
         for (name,) in cursor.fetchall():
