@@ -61,7 +61,7 @@ class Progress:
         """
 
     def caught_up(self, checkpoint: int) -> None:
-        """Everything that the source has published up to ``checkpoint`` (TSO) is applied."""
+        """Everything that the source has published up to ``checkpoint`` (TSO) is applied. Only a run that follows says so."""
 
     def table_stopped(self, problem: Problem) -> None:
         """A table stopped; the other tables go on.
