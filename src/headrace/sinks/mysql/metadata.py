@@ -271,8 +271,8 @@ class MySqlMetadataApplier:
             raise refused(
                 change,
                 "the target already has this table, with rows that Headrace did not write.",
-                "If another pipeline made it (headrace status shows the pipelines of this target), run that one, with its --name. "
-                "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table.",
+                "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table. If another "
+                "pipeline made it (headrace status shows the pipelines of this target), run that one instead, with its --name.",
             )
         return (Notice("the table and the rows it has were adopted.", change.table_id),)
 
