@@ -172,7 +172,9 @@ class Barriers:
     def _is_of_unmade(self, change: SchemaChange) -> bool:
         """Whether the change concerns only tables that were never created, and that end in this cut."""
         unmade, tables = self._rules.unmade, self._state.tables
-        return bool(change.changes) and all(t in unmade and tables[t].incarnation < change.commit_ts < unmade[t] for t in change.changes)
+        if not change.changes or not unmade:
+            return False
+        return all(t in unmade and tables[t].incarnation < change.commit_ts < unmade[t] for t in change.changes)
 
     def _go_to(self, commit_ts: int) -> None:
         while self._later and self._later[0][0] <= commit_ts:
