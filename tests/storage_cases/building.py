@@ -165,6 +165,7 @@ class Bucket:
         *,
         adopt: bool = False,
         allow_non_transactional: bool = False,
+        name: str = "default",
         **options: Any,
     ) -> Ran:
         """``headrace run --once``; ``options`` are those of its loop. Raises HeadraceError as the command would tell it."""
@@ -172,6 +173,7 @@ class Bucket:
             source=self.folder.uri(self.options),
             sink=sink or self.sink,
             adopt=adopt,
+            name=name,
             allow_non_transactional=allow_non_transactional,
             ledger=ledger,
             changefeed=str(self.changefeed) if self.changefeed else None,

@@ -618,3 +618,13 @@ def test_a_persons_table_that_the_filter_leaves_out_is_never_adopted(world: Worl
     world.person.run("DROP TABLE test.secrets")
     assert world.at(400, adopt=adopt, **only("*.*,!test.secrets")).code == EXIT_OK
     assert world.names() == {"test.good", "test.taken"}
+
+
+def test_a_run_without_the_name_of_its_pipeline_is_told_of_the_name_before_it_is_told_to_drop(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path)
+    bucket.create("t")
+    bucket.rows("t/100/1", "I 110 1 a")
+    assert bucket.at(120, name="first").code == EXIT_OK
+    ran = bucket.at(130, name="second")
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert ran.stopped["test.t"].index("run that one, with its --name") < ran.stopped["test.t"].index("Otherwise drop the table")

@@ -228,7 +228,7 @@ class _Change:
                 "the source creates the table, but the DuckDB file still has it, with rows from before: its DROP never ran here."
             )
             hint = (
-                "If another pipeline made it (headrace status shows the pipelines of this file), run that one, with its --name. "
+                "If another pipeline made it, run that one, with its --name; the command status without --name shows them all. "
                 "Otherwise drop the table in the file; Headrace then creates it."
             )
             raise self._refusal(event.table_id, message, hint)

@@ -272,7 +272,7 @@ class MySqlMetadataApplier:
                 change,
                 "the target already has this table, with rows that Headrace did not write.",
                 "Start with --adopt if these rows are the source's own as of the start, else empty or drop the table. If another "
-                "pipeline made it (headrace status shows the pipelines of this target), run that one instead, with its --name.",
+                "pipeline made it, run that one instead, with its --name; the command status without --name shows them all.",
             )
         return (Notice("the table and the rows it has were adopted.", change.table_id),)
 
