@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -114,6 +115,18 @@ def _quick(request: pytest.FixtureRequest) -> None:
         from quick import make_quick
 
         make_quick(request.getfixturevalue("monkeypatch"))
+
+
+@pytest.fixture(autouse=True)
+def _own_garbage_only(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is measured for growth is not charged for looking through what the tests before it left in memory."""
+    if not request.path.name.endswith("growth.py"):
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:

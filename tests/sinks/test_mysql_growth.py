@@ -56,8 +56,11 @@ def test_twice_as_many_take_about_twice_as_long(construct: str, server: str) -> 
             taken.append(time.process_time() - began)
         return min(taken)
 
-    once, twice = seconds(REPEATED), seconds(2 * REPEATED)
-    assert twice < 3 * once + 0.2, f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many"
+    for _ in range(3):  # what other processes do to the machine may meet one of the two; time that grows faster shows each time
+        once, twice = seconds(REPEATED), seconds(2 * REPEATED)
+        if twice < 3 * once + 0.2:
+            return
+    pytest.fail(f"{once:.3f} s for {REPEATED}, {twice:.3f} s for twice as many")
 
 
 def test_a_long_text_in_place_of_a_uri_is_refused_at_once() -> None:
