@@ -930,6 +930,33 @@ def test_a_drop_that_a_run_began_is_finished_though_the_name_goes_on(tmp_path: P
     assert_none_vanishes(world)
 
 
+@pytest.mark.parametrize("renames", [((D, B), (C, D), (B, C)), ((D, B), (C, D), (A, C), (B, A))])
+@pytest.mark.parametrize("end", ["dropped", "with its database"])
+def test_a_name_of_a_table_that_was_never_made_is_free_when_it_has_ended(
+    world: World, end: str, renames: tuple[tuple[TableId, TableId], ...]
+) -> None:
+    world.create(B)
+    world.create(D)
+    follow(world, **without("b"))
+    if end == "dropped":
+        world.upstream.drop_table(B)
+    else:
+        world.upstream.drop_database("shop")
+        world.upstream.create_database("shop")
+        world.create(D)
+    world.create(C)
+    world.create(A)
+    for key, table_id in enumerate((A, C, D)):
+        world.insert(table_id, key)
+    follow(world)
+    assert world.state.tables[B].status.is_gone
+    world.upstream.rename_tables(*renames)
+    for _ in range(2):
+        follow(world)
+    assert not [own for own in world.state.tables.values() if own.status.is_stopped]
+    assert_none_vanishes(world)
+
+
 def checkpoint(world: World) -> None:
     """The source goes on without a run."""
     world.upstream.checkpoint()

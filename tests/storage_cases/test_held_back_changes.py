@@ -102,6 +102,12 @@ UNEXPLAINED: dict[str, tuple[Shape, str, str]] = {
     "add, rename": ((ID, V, C, E), "ALTER TABLE `t` RENAME COLUMN `d` TO `e`", "column e is new"),
     "add, comment": ((ID, V, C, D), "ALTER TABLE `t` COMMENT = 'x'", "column d is new"),
     "add, index": ((ID, V, C, D), "CREATE INDEX `i` ON `t` (`v`)", "column d is new"),
+    "drop, truncate": ((ID, V), "TRUNCATE TABLE `t`", "column c is gone"),
+    "rename, drop and add if": (
+        (ID, V, D, E),
+        "ALTER TABLE `t` DROP COLUMN IF EXISTS `c`, ADD COLUMN IF NOT EXISTS `d` INT DEFAULT 7, ADD COLUMN `e` INT DEFAULT 7",
+        "column d is new, or column c under another name",
+    ),
     "rename, shape alone": ((ID, V, D), "", "column d is new and column c is gone, and no statement says why"),
 }
 
@@ -116,6 +122,21 @@ def test_a_statement_that_does_not_explain_the_columns_stops_the_table_before_it
         assert gap in ran.stopped["test.t"]
         assert "A schema change of test.t between 100 and 150 is missing, perhaps because an event filter" in ran.stopped["test.t"]
         assert world.rows() == [(1, "a", 3)]
+
+
+@pytest.mark.parametrize(("shape", "clause"), [((ID, V), "column c is gone"), ((ID, V, C, D), "column d is new")])
+def test_a_table_that_is_renamed_stops_before_a_shape_that_no_statement_explains(world: World, shape: Shape, clause: str) -> None:
+    world.bucket.schema("u", 150, shape, "RENAME TABLE `test`.`t` TO `test`.`u`")
+    ran = world.at(160)
+    assert ran.code == EXIT_TABLE_STOPPED
+    assert any(clause in reason for reason in ran.stopped.values()), ran.stopped
+
+
+def test_a_column_that_may_have_been_there_is_not_to_be_dropped_at_once(world: World) -> None:
+    """Nothing was held back: the source had the column."""
+    world.bucket.schema("t", 150, (ID, C), "ALTER TABLE `t` DROP COLUMN `v`, ADD COLUMN IF NOT EXISTS `c` INT DEFAULT 7")
+    (reason,) = world.at(160).stopped.values()
+    assert "If the source had the column before, the values are right" in reason
 
 
 def test_the_missing_schema_file_lets_the_table_go_on(world: World) -> None:

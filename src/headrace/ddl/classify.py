@@ -146,8 +146,9 @@ def _renamed(read: Statement, table_id: TableId, compared: _Compared) -> Classif
     # ALTER TABLE may rename and do more; the shape before is only comparable when it is that of the renamed table itself,
     # not of an older table that had the new name.
     told = ""
-    if read.kind is StatementKind.ALTER_TABLE and compared.before and compared.before.table_id == pairs[0][0]:
-        events.extend(compared.events)
+    if compared.before and compared.before.table_id in {old for old, new in pairs if new == table_id}:
+        if read.kind is StatementKind.ALTER_TABLE:
+            events.extend(compared.events)
         told = compared.unexplained
     names = [name for pair in pairs for name in pair]
     return _result(tuple(events), names, [*read.reads, *(TableId(name.database) for name in names)], unexplained=told)
@@ -167,7 +168,7 @@ def _of_table(
     events: tuple[SchemaChangeEvent, ...] = ()
     after, told = compared.after, ""
     if read.kind is StatementKind.TRUNCATE_TABLE:
-        events = (TruncateTableEvent(table_id),)
+        events, told = (TruncateTableEvent(table_id),), compared.unexplained
     elif read.kind is StatementKind.CREATE_TABLE:
         events = (CreateTableEvent(table_id, after),) if after else ()
     elif read.kind is not StatementKind.CREATE_VIEW and compared.before and after:

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 
 from headrace.ddl.indexes import CONSTRAINTS
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
-from headrace.ddl.statement import Statement, StatementKind
+from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, TableSchema, folded_name
 
 _KEYS = ("PRIMARY", "FOREIGN", "INDEX", "KEY", "CHECK", "CONSTRAINT")
 _NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
-_SHAPED = frozenset({StatementKind.ALTER_TABLE, StatementKind.CREATE_INDEX, StatementKind.OTHER})
+_SHAPED = frozenset(
+    {
+        *(StatementKind.ALTER_TABLE, StatementKind.CREATE_INDEX, StatementKind.OTHER),
+        *(StatementKind.RENAME_TABLE, StatementKind.TRUNCATE_TABLE),
+    }
+)
 
 
 @dataclass
@@ -30,6 +35,8 @@ class ColumnEffects:
 
     A text that did nothing at all would not be in the source.
     """
+    optional: set[str] = field(default_factory=set)
+    """Those of ``added`` and ``dropped`` that have IF NOT EXISTS or IF EXISTS."""
     dropped: set[str] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
     """New to old names, by RENAME COLUMN and by CHANGE."""
@@ -43,15 +50,17 @@ def column_effects(read: Statement) -> ColumnEffects:
     if read.kind is not StatementKind.ALTER_TABLE:
         return effects
     effects.renamed = {folded_name(new): folded_name(old) for old, new in read.column_renames}
-    optional: set[str] = set()
+    appended: set[str] = set()
     for action in read.actions:
         cursor = Cursor(action)
         if cursor.accept("ADD"):
-            _add(cursor, effects, optional)
+            _add(cursor, effects, appended)
         elif cursor.accept("DROP"):
             if not _begins_with(cursor, *_KEYS, *_NO_COLUMNS):
-                _skip_to_name(cursor)
-                effects.dropped.add(folded_name(cursor.next().text))
+                is_optional = _skip_to_name(cursor)
+                name = folded_name(cursor.column_name())
+                effects.dropped.add(name)
+                effects.optional |= {name} if is_optional else set()
         elif cursor.accept("MODIFY"):
             _skip_to_name(cursor)
             effects.rewritten.add(folded_name(cursor.column_name()))
@@ -60,8 +69,14 @@ def column_effects(read: Statement) -> ColumnEffects:
             cursor.column_name()
             effects.rewritten.add(folded_name(cursor.column_name()))
     if len(read.actions) > 1 or len(effects.added) > 1:
-        effects.appended_if_absent = optional
+        effects.appended_if_absent = appended
     return effects
+
+
+def is_added_if_absent(statement: str, database: str, column: str) -> bool:
+    """Whether a statement adds a column with IF NOT EXISTS."""
+    effects = column_effects(read_statement(statement, database))
+    return folded_name(column) in effects.added & effects.optional
 
 
 def added_anew(read: Statement, before: TableSchema, after: TableSchema) -> frozenset[str]:
@@ -98,7 +113,7 @@ def unexplained(read: Statement, before: TableSchema, after: TableSchema) -> str
         for name, source in origins.items()
         if effects.renamed.get(name, name) != source
     ]
-    told = _clause(unknown, gone, *moved)
+    told = _clause(unknown, gone, *moved) or _may_be_renamed(effects, old, new)
     return f"{told}, and the statement does not say why" if told else ""
 
 
@@ -121,6 +136,13 @@ def _origins(
         else:
             unknown.append(column.name)
     return origins, unknown
+
+
+def _may_be_renamed(effects: ColumnEffects, old: Mapping[str, Column], new: Mapping[str, Column]) -> str:
+    """A column that the statement drops if it exists, and one that it adds unless it exists, may be one that was renamed before."""
+    lost = [c.name for name, c in old.items() if name in effects.dropped & effects.optional and name not in new and not c.column_id]
+    come = [c.name for name, c in new.items() if name in effects.added & effects.optional and name not in old]
+    return f"column {come[0]} is new, or column {lost[0]} under another name" if lost and come else ""
 
 
 def _may_be(column: Column, former: Column, effects: ColumnEffects) -> bool:
@@ -161,7 +183,7 @@ def _visible(schema: TableSchema) -> dict[str, Column]:
     return {folded_name(column.name): column for column in schema.columns if not column.hidden}
 
 
-def _add(cursor: Cursor, effects: ColumnEffects, optional: set[str]) -> None:
+def _add(cursor: Cursor, effects: ColumnEffects, appended: set[str]) -> None:
     if _begins_with(cursor, *CONSTRAINTS, *_NO_COLUMNS):
         return
     if_absent = _skip_to_name(cursor)
@@ -169,8 +191,9 @@ def _add(cursor: Cursor, effects: ColumnEffects, optional: set[str]) -> None:
         if not any(definition[0].says(keyword) for keyword in CONSTRAINTS):
             name = folded_name(definition[0].text)
             effects.added.add(name)
+            effects.optional |= {name} if if_absent else set()
             if if_absent and not _has_position(definition):
-                optional.add(name)
+                appended.add(name)
 
 
 def _definitions(cursor: Cursor) -> Iterator[tuple[Word, ...]]:
@@ -189,9 +212,6 @@ def _begins_with(cursor: Cursor, *keywords: str) -> bool:
 
 
 def _skip_to_name(cursor: Cursor) -> bool:
-    """Steps over ``[COLUMN] [IF [NOT] EXISTS]``. Returns whether it says IF NOT EXISTS."""
+    """Steps over ``[COLUMN] [IF [NOT] EXISTS]``. Returns whether it has such a condition."""
     cursor.accept("COLUMN")
-    if cursor.accept("IF", "NOT", "EXISTS"):
-        return True
-    cursor.accept("IF", "EXISTS")
-    return False
+    return cursor.accept("IF", "NOT", "EXISTS") or cursor.accept("IF", "EXISTS")

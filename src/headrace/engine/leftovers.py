@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.ddl.column_effects import is_added_if_absent
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.commands import in_quotes
 from headrace.model.events import (
@@ -95,6 +96,13 @@ def _is_gone(state: LedgerState, table_id: TableId) -> bool:
     return any(row.status.is_gone or row.again for row in state.by_folded_name.get(table_id.folded, ()))
 
 
+_ADDED = "Drop the column in the target; Headrace then adds it. Or skip the change, if the values are the source's."
+_IF_ABSENT = (
+    "The statement adds it only if it does not exist. If the source had the column before, the values are right: make the other "
+    "changes of the statement in the target, and skip it. If the column is new, drop it in the target; Headrace then adds it."
+)
+
+
 def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | None:
     added = [event for event in change.events if isinstance(event, AddColumnEvent)]
     former = {event.new_table_id: event.table_id for event in change.events if isinstance(event, RenameTableEvent)}
@@ -111,6 +119,7 @@ def _values_of_before(change: SchemaChange, describe: Describe) -> Problem | Non
                     f"the source adds the column at {change.commit_ts}, but the target already has it, with values from before: "
                     "its DROP never ran here, or somebody else added it."
                 )
-                hint = "Drop the column in the target; Headrace then adds it. Or skip the change, if the values are the source's."
+                is_optional = is_added_if_absent(change.statement, change.database, event.column.name)
+                hint = _IF_ABSENT if is_optional else _ADDED
                 return Problem(table_id, message, place=change.origin, column=event.column.name, hint=hint)
     return None

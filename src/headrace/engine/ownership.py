@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.journal import is_born_later, is_first_sight, was_let_in
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import (
@@ -104,11 +105,16 @@ class Ownership:
         return (row is not None and row.is_made) or self.applier.describe(name) is not None
 
     def _bounded_drop(self, event: DropDatabaseEvent, change: SchemaChange, state: LedgerState) -> DropDatabaseEvent:
-        """The event with the tables that existed at the change's commit ts; the change may have been found late."""
-        made = (t for t, row in state.tables.items() if t.lies_in(event.database) and not t.is_database and row.is_made)
+        """The event with the tables that existed at the change's commit ts; the change may have been found late.
+
+        A table that was never created ends too. What a person has made under its name to load it stays.
+        """
+        inside = (t for t in state.tables if t.lies_in(event.database) and not t.is_database)
+        made = (t for t in inside if state.tables[t].is_made or cannot_be_made(state.tables[t]))
         there = (t for t in made if not is_born_later(state, t, change.commit_ts))
         followed = {t for t in there if self._follows(t, change.commit_ts)}
-        stays = frozenset(t for t in followed if was_let_in(state, t))
+        loaded = {t for t in followed if cannot_be_made(state.tables[t]) and self.applier.describe(t) is not None}
+        stays = frozenset(t for t in followed if was_let_in(state, t)) | loaded
         return replace(event, tables=frozenset(followed - stays), stays=stays)
 
     def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:

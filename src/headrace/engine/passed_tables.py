@@ -373,10 +373,11 @@ class _Noted:
     def _is_unmade_inside(self, table_id: TableId, change: SchemaChange) -> bool:
         """Whether the change concerns a table that was never created, that the filter includes, and that is not held.
 
-        At the commit ts at which the table got its name, a change concerns the name's former table.
+        At the commit ts at which the table got its name, a change concerns the name's former table. If an earlier change of
+        the offer gives the name to a table, it concerns that one.
         """
         own = self._own(table_id)
-        if own is None or not cannot_be_made(own) or own.incarnation >= change.commit_ts:
+        if own is None or not cannot_be_made(own) or own.incarnation >= change.commit_ts or table_id in self.created:
             return False
         return self.follows.includes(table_id) and table_id not in self.state.held
 
