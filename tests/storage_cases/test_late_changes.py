@@ -67,14 +67,18 @@ def test_an_exchange_is_not_taken_for_done_because_the_other_tables_shape_came_f
     assert (bucket.state("p"), bucket.state("e")) == ([], [(1, "in_p")])
 
 
-def test_a_truncate_is_not_taken_for_done_because_a_shape_of_its_version_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("columns", "why"), [("id,v", LATE), ("id,v,c", "column c is new, and the statement does not say why")])
+def test_a_truncate_is_not_taken_for_done_because_a_shape_of_its_version_was(tmp_path: Path, columns: str, why: str) -> None:
     bucket = Bucket(tmp_path)
     tables(bucket, "a", "o")
     assert bucket.at(120).code == 0
-    bucket.schema("a", 200, "id,v,c", "", 0)
+    bucket.schema("a", 200, columns, "", 0)
     assert bucket.at(300).code == 0
-    bucket.schema("a", 200, "id,v,c", "TRUNCATE TABLE `test`.`a`", 11)
-    assert waits(bucket.at(400), "a")
+    bucket.schema("a", 200, columns, "TRUNCATE TABLE `test`.`a`", 11)
+    ran = bucket.at(400)
+    assert ran.code == 3
+    assert why in ran.stopped["test.a"]
+    assert bucket.state("a")
 
 
 def test_a_change_that_was_applied_as_a_shape_is_done(tmp_path: Path) -> None:
