@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
+from headrace.cli.output import make_output
+from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.definition import Definition
 from headrace.pipeline.registry import open_sink, open_source
+from headrace.pipeline.runner import PipelineRun
 from headrace.sources.ticdc_storage.source import TicdcStorageSource
+from headrace.testing.engine import LocalEngine
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Insert, Upstream
 
@@ -163,6 +169,20 @@ def test_validate_takes_a_wrong_checksum_for_an_error_when_strict(tmp_path: Path
     assert "warning source files: table shop.orders: The schema file's content has the checksum" in capsys.readouterr().out
     assert main([*arguments, "--strict"]) == 2
     assert "failed  source files: table shop.orders, file shop/orders/meta/schema_" in capsys.readouterr().out
+
+
+def test_validate_names_the_source_to_which_the_pipelines_name_belongs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = feed(tmp_path / "first").uri, feed(tmp_path / "second").uri
+    sink = f"duckdb://{tmp_path / 'target.duckdb'}"
+    definition = Definition(first, sink=sink, options=RunOptions(once=True))
+    with RunDisplay(make_output(json=False)) as display:
+        assert PipelineRun(definition, display, LocalEngine()).run() == 0  # type: ignore[arg-type] -- stands in for Spark's
+    assert main(["validate", "--source", first, "--sink", sink, "--no-spark"]) == 0
+    capsys.readouterr()
+    assert main(["validate", "--source", second, "--sink", sink, "--no-spark"]) == 2
+    failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed")]
+    owner = f"failed  source: The ledger's pipeline 'default' belongs to the source file://{tmp_path}/first"
+    assert [line.startswith(owner) for line in failed] == [True]
 
 
 @pytest.mark.long

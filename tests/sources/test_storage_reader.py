@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import SourceNotReadyError, SourceUnreachableError
+from headrace.errors import NoWatermarkError, SourceNotReadyError, SourceUnreachableError
 from headrace.model.tso import MAX_TSO, tso_from_ms
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
@@ -137,6 +137,15 @@ def test_what_is_missing_is_told_apart(folder: StorageFolder, tmp_path: Path) ->
         read_checkpoint(store(folder))
     with pytest.raises(SourceNotReadyError, match="There is no folder"):
         read_checkpoint(store_location(parse_uri(f"file://{tmp_path}/nowhere")).open())
+
+
+def test_the_folder_above_a_changefeeds_is_told_apart(folder: StorageFolder) -> None:
+    folder.write("feed/metadata", '{"checkpoint-ts":5}')
+    folder.data("feed/test/t/100", 1, "I 110 1 a")
+    with pytest.raises(SourceNotReadyError, match="has no file metadata, but its folder feed has one") as caught:
+        read_checkpoint(store(folder))
+    assert not isinstance(caught.value, NoWatermarkError)
+    assert caught.value.hint.endswith(f"{folder.root}/feed.")
 
 
 def test_files_of_a_listing_know_their_name() -> None:

@@ -15,6 +15,7 @@ from headrace.engine.launch import is_local
 from headrace.engine.objections import databases_of, objection
 from headrace.engine.spark import session_settings
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
+from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.table import SourceTable, TableId, TableSchema
@@ -24,6 +25,7 @@ from headrace.pipeline.definition import Definition
 from headrace.pipeline.local_places import local_places
 from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
+from headrace.sinks.record_owner import require_owner
 from headrace.sinks.reserved import Reserved
 
 _TABLES_SHOWN = 5
@@ -51,17 +53,18 @@ def _checks(pipeline: Definition, *, with_spark: bool) -> Iterator[Check]:
     spark_conf: Mapping[str, str] = {}
     try:
         target = pipeline.target.assembled()
-        with target.opened():
+        with target.opened() as ledger:
             sink = target.sink
             spark_conf = sink.spark_conf()
             yield from _places(pipeline, target)
             checks = sink.check()
             yield from checks
             reached = all(check.state is not CheckState.FAILED for check in checks)
-            yield from _source_checks(pipeline, sink.capabilities, sink.check_tables if reached else None)
+            owner = ledger.peek(pipeline.name) if reached else None
+            yield from _source_checks(pipeline, sink.capabilities, sink.check_tables if reached else None, owner)
     except HeadraceError as error:
         yield Check("target", CheckState.FAILED, error.message, error.hint)
-        yield from _source_checks(pipeline, SinkCapabilities(ChangeDemand.NET), None)
+        yield from _source_checks(pipeline, SinkCapabilities(ChangeDemand.NET), None, None)
     if with_spark:
         yield _spark(pipeline.spark, spark_conf)
 
@@ -102,11 +105,18 @@ _MEANING = {
 }
 
 
-def _source_checks(pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None) -> Iterator[Check]:
-    """Checks the source, and whether the target's tables match it. ``check_tables`` is ``None`` if the target cannot be reached."""
+def _source_checks(
+    pipeline: Definition, capabilities: SinkCapabilities, check_tables: _CheckTables | None, record: LedgerState | None
+) -> Iterator[Check]:
+    """Checks the source, and whether the target's tables match it. ``check_tables`` is ``None`` if the target cannot be reached.
+
+    ``record`` is what the ledger holds of the pipeline.
+    """
     includes = pipeline.options.includes
     try:
         source = open_source(pipeline.source, source_options(pipeline.changefeed))
+        if record is not None:
+            require_owner(pipeline.name, record.source_identity, source.identity)
         offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
         yield Check("source", CheckState.FAILED, error.message, error.hint)

@@ -44,6 +44,7 @@ from headrace.model.shape_text import kept_shape_from_text, kept_shape_to_text
 from headrace.model.table import TableId
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 from headrace.sinks.base import LedgerPart, LedgerUpdate
+from headrace.sinks.record_owner import require_owner
 
 KEPT_STATES = 5
 _FORMAT = 1
@@ -139,7 +140,7 @@ class FileLedger:
                     pipeline, source_identity, fingerprint, epoch, start=start, checkpoint=start, attempted=start, began=epoch
                 )
             else:
-                _check_source(newest.state, source_identity)
+                require_owner(pipeline, newest.state.source_identity, source_identity)
                 state = replace(newest.state, epoch=max(newest.state.epoch, above) + 1, attempt=0)
             held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
             if self._create(held):
@@ -376,14 +377,6 @@ def _key(step: _Held) -> str:
 
 def _word_key(pipeline: str, kind: str, identity: str) -> str:
     return f"{folder_name(pipeline)}/{kind}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-
-
-def _check_source(state: LedgerState, source_identity: str) -> None:
-    if state.source_identity != source_identity:
-        raise DefinitionError(
-            f"The ledger's pipeline {state.pipeline!r} belongs to the source {state.source_identity}, not to {source_identity}.",
-            "Give this pipeline another name with --name, or forget the former one with headrace reset.",
-        )
 
 
 def state_to_json(state: LedgerState, writer: str) -> str:

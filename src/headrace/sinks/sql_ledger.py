@@ -31,6 +31,7 @@ from headrace.model.ledger import (
 from headrace.model.place import place_of_text, place_text
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
+from headrace.sinks.record_owner import require_owner
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
 from headrace.sinks.sql_rows import put_rows
 from headrace.sinks.sql_shapes import ShapeRows
@@ -345,11 +346,7 @@ class SqlLedger:
         owner, epoch = self._owner(session, pipeline, lock=lock) or (_NOBODYS, 0)
         if owner == _NOBODYS:
             return None
-        if owner != source_identity:
-            raise DefinitionError(
-                f"The ledger's pipeline {pipeline!r} belongs to the source {owner}, not to {source_identity}.",
-                "Give this pipeline another name with --name, or forget the former one with headrace reset.",
-            )
+        require_owner(pipeline, owner, source_identity)
         return epoch
 
     def raise_attempt(self, session: SqlSession, claim: Claim, *, repeated: bool = False) -> int:

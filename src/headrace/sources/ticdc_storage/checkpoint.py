@@ -14,6 +14,8 @@ from headrace.sources.ticdc_storage.stores import Store
 _KEY = "checkpoint-ts"
 _MOST_BYTES = 4 << 10
 """TiCDC's file has 36 bytes."""
+_MOST_FOLDERS = 8
+"""So many folders are looked into to say what the place is."""
 _PAUSES = (0.02, 0.1, 0.3)
 """Seconds between the attempts. TiCDC rewrites the file in place every two seconds, so a read may see it incomplete."""
 
@@ -77,6 +79,11 @@ def _missing(store: Store) -> SourceNotReadyError:
         return SourceNotReadyError(
             f"{store.place} is empty.", "Check the path, and that the changefeed runs: TiCDC writes there within seconds."
         )
+    if inner := next((folder for folder in root.folders[:_MOST_FOLDERS] if _has_metadata(store, folder)), None):
+        return SourceNotReadyError(
+            f"{store.place} has no file {METADATA}, but its folder {inner} has one.",
+            f"Name that folder in the source's URI: {store.place.rstrip('/')}/{inner}.",
+        )
     if _looks_like_changefeed(store, root.folders):
         return NoWatermarkError(
             f"{store.place} has no file {METADATA} yet.",
@@ -89,9 +96,14 @@ def _missing(store: Store) -> SourceNotReadyError:
     )
 
 
+def _has_metadata(store: Store, folder: str) -> bool:
+    """Whether a folder is that of a changefeed; a database's has folders of tables only."""
+    return any(file.path.endswith(f"/{METADATA}") for file in store.entries(folder).files)
+
+
 def _looks_like_changefeed(store: Store, folders: tuple[str, ...]) -> bool:
     """Whether one of the first folders has a file of the format."""
-    for folder in folders[:8]:
+    for folder in folders[:_MOST_FOLDERS]:
         for file in store.entries(folder, recursive=True).files[:64]:
             if not isinstance(parse_path(file.path), ForeignPath):
                 return True
