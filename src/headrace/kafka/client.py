@@ -1,0 +1,213 @@
+"""A client that reads bounded ranges of partitions: no consumer group, no commits, no records of aborted transactions.
+
+It never creates a topic, and never waits without a limit. Its errors are sentences; librdkafka's own words are part of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from headrace.errors import SourceLostError, SourceNotReadyError, SourceUnreachableError
+from headrace.kafka.failures import Failures, refused_settings
+
+WAIT_SECONDS = 30.0
+"""How long a request, or a fetch without any progress, may take."""
+BATCH_MESSAGES = 10_000
+_POLL_SECONDS = 0.1
+_REQUEST_SECONDS = 2.0
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_T = TypeVar("_T")
+# A reader has no group: it assigns itself partitions and commits nothing. librdkafka wants a name all the same.
+_FIXED = {
+    "group.id": "headrace",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+}
+_DEFAULTS = {
+    # A message of any length has to be readable: a Drainer writes up to 1 GiB.
+    "receive.message.max.bytes": (1 << 31) - 1,
+    # A fetch at the end of a partition waits so long for more (ms); a range ends there.
+    "fetch.wait.max.ms": 50,
+    # How long librdkafka stops fetching when its queue is full (ms). Its default, 1 s, is for consumers that are slower than it.
+    "fetch.queue.backoff.ms": 10,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "log_level": 0,
+}
+OWN_SETTINGS = frozenset({*_FIXED, "bootstrap.servers", "metadata.broker.list"}) - {"group.id"}
+"""librdkafka's settings that a reader depends on, so that nobody else may set them."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record of a partition."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    """``None`` for a tombstone."""
+    timestamp_ms: int | None
+    """Milliseconds since 1970; ``None`` where the record has none."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+class KafkaClient:
+    """A connection to a cluster. It connects when it is first asked, belongs to one thread, and is not picklable."""
+
+    def __init__(self, consumer: Consumer, failures: Failures, servers: str, wait: float) -> None:
+        self._consumer, self._failures, self._servers, self._wait = consumer, failures, servers, wait
+
+    @classmethod
+    def connect(cls, servers: Sequence[str], settings: Mapping[str, str], *, wait: float = WAIT_SECONDS) -> KafkaClient:
+        """A client of the cluster behind ``servers`` (``host:port``).
+
+        ``settings`` are librdkafka's, by its own names. Raises DefinitionError for a setting that librdkafka does not have or does
+        not accept; its value is not in the message. ``wait`` is in seconds.
+        """
+        names = ",".join(servers)
+        failures = Failures(names)
+        told: dict[str, Any] = {**_FIXED, **_DEFAULTS, **settings, "bootstrap.servers": names, "error_cb": failures.take}
+        try:
+            consumer = Consumer(told)
+        except KafkaException as error:
+            raise refused_settings(error, settings) from None
+        return cls(consumer, failures, names, wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection. Nothing may be called afterwards."""
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """The numbers of the topic's partitions, in order.
+
+        Raises SourceUnreachableError, and SourceNotReadyError for a topic that does not exist. It is not created.
+        """
+        found = self._asked(f"topic {topic}", lambda seconds: self._consumer.list_topics(topic, seconds)).topics[topic]
+        if found.error is not None:
+            raise self._refusal(found.error, f"topic {topic}")
+        return tuple(sorted(found.partitions))
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that a partition still has, and the offset after its last record that can be read now.
+
+        The records of an open transaction cannot be read yet. Raises SourceUnreachableError, SourceNotReadyError.
+        """
+        at = TopicPartition(topic, partition)
+        low, high = self._asked(_place(topic, partition), lambda seconds: self._consumer.get_watermark_offsets(at, seconds))
+        return low, max(low, high)
+
+    def fetch(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+        """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``BATCH_MESSAGES``, in their order.
+
+        Offsets may be missing: a compacted topic has no record there, or a transaction's marker, or a record of an aborted one.
+        Ends at ``end``, whether or not there is a record right before it. ``end`` must not be above the end that :meth:`ends` has.
+        A record of any length is fetched.
+
+        Raises SourceLostError if records in the range are not kept any more, SourceUnreachableError if nothing arrives for
+        ``WAIT_SECONDS``. The caller must have read one fetch to its end, or have closed it, before the next.
+        """
+        if start >= end:
+            return
+        where = _place(topic, partition)
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            at, deadline = start, time.monotonic() + self._wait
+            while at < end:
+                raw = self._consumer.consume(BATCH_MESSAGES, _POLL_SECONDS)
+                batch, at = self._read(raw, where, at, end)
+                if batch:
+                    yield batch
+                if raw and (batch or at >= end):
+                    deadline = time.monotonic() + self._wait
+                elif self._failures.is_final or time.monotonic() > deadline:
+                    raise self._failures.unreachable(where, f"Nothing arrived after offset {at} within {self._wait:g} s.")
+        finally:
+            self._consumer.unassign()
+
+    def _read(self, raw: Sequence[RawMessage], where: str, at: int, end: int) -> tuple[list[Message], int]:
+        """The records of a batch below ``end``, and the offset up to which the partition has been read."""
+        batch: list[Message] = []
+        for message in raw:
+            error, offset = message.error(), message.offset()
+            if error is None:
+                if offset is not None and offset < end:
+                    batch.append(_message(message, offset))
+                at = max(at, (offset or 0) + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, offset or 0)
+            elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+                raise SourceLostError(f"The records from offset {at} on of {where} are not kept any more, or not there yet.")
+            elif not self._failures.passes(error):
+                raise self._refusal(error, where)
+        return batch, min(at, end)
+
+    def _asked(self, where: str, request: Callable[[float], _T | None]) -> _T:
+        """The answer to a request of the given seconds, which is repeated until the wait is over, or waiting is of no use."""
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                answer = request(_REQUEST_SECONDS)
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if not self._failures.passes(reason):
+                    raise self._refusal(reason, where) from None
+                answer = None
+            if answer is not None:
+                return answer
+            self._consumer.poll(0)  # hands over what librdkafka knows of the connection's failures
+            if self._failures.is_final or time.monotonic() > deadline:
+                raise self._failures.unreachable(where)
+
+    def _refusal(self, error: KafkaError, where: str) -> SourceNotReadyError | SourceUnreachableError:
+        """The error to raise for an answer that will stay the same."""
+        if error.code() in _UNKNOWN:
+            hint = "Check the topic's name in the URI."
+            return SourceNotReadyError(f"The {where} does not exist at {self._servers}.", hint)
+        self._failures.take(error)
+        return self._failures.unreachable(where)
+
+
+def _place(topic: str, partition: int) -> str:
+    return f"partition {partition} of topic {topic}"
+
+
+def _message(message: RawMessage, offset: int) -> Message:
+    kind, timestamp = message.timestamp()
+    return Message(
+        offset,
+        _bytes(message.key()),
+        _bytes(message.value()),
+        None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        tuple(_headers(message.headers())),
+    )
+
+
+def _headers(found: object) -> Iterator[tuple[str, bytes | None]]:
+    """librdkafka gives a list of pairs, though its types allow more."""
+    for name, value in found if isinstance(found, list) else ():
+        yield name, _bytes(value)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
