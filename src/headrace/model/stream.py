@@ -51,6 +51,8 @@ class StreamStatement:
     """The table's shape afterwards, if the record contains it."""
     partition: str
     offset: int
+    tells_shape: bool = True
+    """Whether records of this stream contain shapes. Otherwise the shape follows from the text and the shape before it."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

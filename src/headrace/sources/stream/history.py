@@ -12,12 +12,14 @@ from dataclasses import replace
 from itertools import groupby
 
 from headrace.ddl.classify import Classified, classify
+from headrace.ddl.column_definition import UnreadDefinitionError
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.renames import Rename, RenamePlan, can_run, plan_renames, rename_statement
+from headrace.ddl.shape_after import shape_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
@@ -54,7 +56,11 @@ class StreamHistory:
         for _, of_time in groupby(_each_once(statements), key=lambda told: told.commit_ts):
             for statement in self._in_order(list(of_time)):
                 with contained(self._failed(statement), statement.table_id, statement.place):
-                    self._take(statement)
+                    try:
+                        self._take(statement)
+                    except UnreadDefinitionError as error:
+                        problem = f"the shape that a schema change gives it is not known: {error}"
+                        self.problems.append(Problem(statement.table_id, problem, place=statement.place))
 
     def versions(self, table_id: TableId) -> list[tuple[int, TableSchema]]:
         """The shapes of a table in order, each with the version (TSO) from which it is in force."""
@@ -175,9 +181,14 @@ class StreamHistory:
     def _after(
         self, told: StreamStatement, statement: Statement, text: str, before: TableSchema | None, pattern: TableSchema | None
     ) -> TableSchema | None:
-        if told.schema is None or statement.kind in _VIEWS:
+        """The shape after a statement. Raises UnreadDefinitionError if it has to be read from the text and cannot be."""
+        schema = told.schema
+        if not told.tells_shape:
+            collation = self._collations[folded_name(told.table_id.database)]
+            schema = shape_after(statement, told.table_id, before, pattern, collation=collation)
+        if schema is None or statement.kind in _VIEWS:
             return None
-        return annotate(text, replace(told.schema, table_id=told.table_id), pattern if statement.like else before)
+        return annotate(text, replace(schema, table_id=told.table_id), pattern if statement.like else before)
 
     def _move(
         self,

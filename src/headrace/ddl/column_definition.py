@@ -1,0 +1,228 @@
+"""Reads the definition of a column in DDL text: its type, and whether it may be NULL, with TiDB's defaults for what it leaves out.
+
+Types and lengths are those that TiCDC writes into schema files for the same column (``headrace.formats.schema_file``), so that a
+table has the same shape whether its source has schema files or only statements. Source: TiDB documentation, "Data Types".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
+from headrace.model.table import Column
+from headrace.model.types import INTEGER_KINDS, ColumnType, TypeKind
+
+_NAMES = {
+    **{str(kind): kind for kind in TypeKind if kind is not TypeKind.VAR_STRING},
+    **{"BOOL": TypeKind.TINYINT, "BOOLEAN": TypeKind.TINYINT, "INT1": TypeKind.TINYINT, "INT2": TypeKind.SMALLINT},
+    **{"INT3": TypeKind.MEDIUMINT, "MIDDLEINT": TypeKind.MEDIUMINT, "INTEGER": TypeKind.INT, "INT4": TypeKind.INT},
+    **{"INT8": TypeKind.BIGINT, "SERIAL": TypeKind.BIGINT, "FLOAT4": TypeKind.FLOAT, "FLOAT8": TypeKind.DOUBLE},
+    **{"REAL": TypeKind.DOUBLE, "DEC": TypeKind.DECIMAL, "NUMERIC": TypeKind.DECIMAL, "FIXED": TypeKind.DECIMAL},
+    **{"CHARACTER": TypeKind.CHAR, "NCHAR": TypeKind.CHAR, "VARCHARACTER": TypeKind.VARCHAR, "NVARCHAR": TypeKind.VARCHAR},
+    **{"SQL_TSI_YEAR": TypeKind.YEAR},
+}
+_WIDTHS = {
+    TypeKind.TINYINT: (4, 3),
+    TypeKind.SMALLINT: (6, 5),
+    TypeKind.MEDIUMINT: (9, 8),
+    TypeKind.INT: (11, 10),
+    TypeKind.BIGINT: (20, 20),
+}
+"""The display widths of signed and unsigned integers."""
+_LENGTHS = {
+    TypeKind.BIT: 1,
+    TypeKind.YEAR: 4,
+    TypeKind.FLOAT: 12,
+    TypeKind.DOUBLE: 22,
+    TypeKind.DECIMAL: 10,
+    TypeKind.CHAR: 1,
+    TypeKind.BINARY: 1,
+}
+_WITH_LENGTH = frozenset({*_LENGTHS, TypeKind.VARCHAR, TypeKind.VARBINARY})
+_OF_BYTES = {
+    TypeKind.CHAR: TypeKind.BINARY,
+    TypeKind.VARCHAR: TypeKind.VARBINARY,
+    TypeKind.TINYTEXT: TypeKind.TINYBLOB,
+    TypeKind.TEXT: TypeKind.BLOB,
+    TypeKind.MEDIUMTEXT: TypeKind.MEDIUMBLOB,
+    TypeKind.LONGTEXT: TypeKind.LONGBLOB,
+}
+"""A text type with the character set ``binary`` is the type of bytes."""
+_SIZES = {
+    **{TypeKind.TINYTEXT: 255, TypeKind.TEXT: 65_535, TypeKind.MEDIUMTEXT: (1 << 24) - 1, TypeKind.LONGTEXT: (1 << 32) - 1},
+    **{TypeKind.TINYBLOB: 255, TypeKind.BLOB: 65_535, TypeKind.MEDIUMBLOB: (1 << 24) - 1, TypeKind.LONGBLOB: (1 << 32) - 1},
+}
+_TEXTS = (TypeKind.TINYTEXT, TypeKind.TEXT, TypeKind.MEDIUMTEXT, TypeKind.LONGTEXT)
+_BLOBS = (TypeKind.TINYBLOB, TypeKind.BLOB, TypeKind.MEDIUMBLOB, TypeKind.LONGBLOB)
+_CHARACTER_BYTES = 4
+_FLOAT_BITS = 24
+_WITH_FRACTION = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
+_UNSIGNED_ALWAYS = frozenset({TypeKind.BIT, TypeKind.YEAR})
+"""TiCDC gives these types as unsigned."""
+
+
+class UnreadDefinitionError(ValueError):
+    """A column's definition is not understood. ``str()`` is the rest of a sentence about the statement."""
+
+
+def read_column(definition: tuple[Word, ...], *, of_bytes: bool = False) -> Column:
+    """The column of a definition, its name first.
+
+    Its generation, members and indexes are left to :func:`headrace.ddl.columns.annotate`.
+
+    ``of_bytes``: the table's default character set is ``binary``. Raises UnreadDefinitionError.
+    """
+    cursor = Cursor(definition)
+    name = cursor.column_name()
+    is_serial = cursor.peek().says("SERIAL")
+    kind = _kind(cursor, name)
+    numbers = _numbers(cursor)
+    attributes = cursor.rest()
+    kind = _OF_BYTES.get(kind, kind) if _is_of_bytes(Cursor(attributes), default=of_bytes) else kind
+    unsigned = is_serial or kind in _UNSIGNED_ALWAYS or _has(attributes, "UNSIGNED") or _has(attributes, "ZEROFILL")
+    column_type = _sized(ColumnType(kind, unsigned), numbers)
+    if definition[1].says("BOOL") or definition[1].says("BOOLEAN"):
+        column_type = replace(column_type, length=1)
+    primary = _is_primary(Cursor(attributes))
+    return Column(name, column_type, not (primary or is_serial or _has_not_null(attributes)), primary, default_text(definition))
+
+
+def default_text(definition: tuple[Word, ...]) -> str | None:
+    """The default of a definition, or of the words after SET, as TiDB stores it; ``None`` for no default and for NULL.
+
+    A literal is its value, CURRENT_TIMESTAMP and expressions are their text.
+    """
+    cursor = Cursor(definition)
+    while not cursor.done:
+        if cursor.peek().says("("):
+            cursor.group()
+        elif cursor.next().says("DEFAULT"):
+            return _value(cursor)
+    return None
+
+
+def _value(cursor: Cursor) -> str | None:
+    if cursor.peek().says("("):
+        return rendered(cursor.group())
+    sign = "-" if cursor.peek().says("-") else ""
+    if sign or cursor.peek().says("+"):
+        cursor.next()
+    if cursor.peek().text.startswith("_") and not cursor.peek().is_literal and cursor.peek(1).is_literal:
+        cursor.next()  # a character set
+    word = cursor.next()
+    if not word.is_literal:
+        fixed = {"NULL": None, "TRUE": "1", "FALSE": "0"}
+        text = word.text.upper()
+        inside = cursor.group() if cursor.peek().says("(") else ()
+        return fixed[text] if text in fixed else f"{text}({rendered(inside)})" if inside else text
+    if word.is_text or word.written == word.text:
+        return sign + word.text
+    return _of_digits(word)
+
+
+def _of_digits(word: Word) -> str:
+    """The text of a hexadecimal or bit literal: its bytes. Bytes that are not UTF-8 are lost, as in TiDB's own JSON."""
+    base = 16 if word.written[:2].lower() in ("0x", "x'") else 2
+    digits = word.text
+    length = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
+    return int(digits or "0", base).to_bytes(length, "big").decode("utf-8", "replace")
+
+
+def _kind(cursor: Cursor, name: str) -> TypeKind:
+    """Steps over the words of the type."""
+    if cursor.accept("LONG"):
+        if cursor.accept("VARBINARY"):
+            return TypeKind.MEDIUMBLOB
+        cursor.skip_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER", "VARYING")
+        return TypeKind.MEDIUMTEXT
+    cursor.accept("NATIONAL")
+    word = cursor.next()
+    kind = None if word.is_name or word.is_literal else _NAMES.get(word.text.upper())
+    if kind is None:
+        raise UnreadDefinitionError(f"the type {word.text[:40]!r} of column {name} is not known.")
+    if kind is TypeKind.CHAR and (cursor.accept("VARYING") or cursor.accept("VARCHAR") or cursor.accept("VARCHARACTER")):
+        return TypeKind.VARCHAR
+    if kind is TypeKind.DOUBLE:
+        cursor.accept("PRECISION")
+    return kind
+
+
+def _numbers(cursor: Cursor) -> tuple[int, ...]:
+    """The whole numbers in parentheses after the type; none for members and for a vector's element type."""
+    found = [
+        part[0].text for part in split_at_commas(cursor.group()) if len(part) == 1 and part[0].is_literal and not part[0].is_text
+    ]
+    return tuple(int(text) for text in found if text.isdigit() and len(text) <= 10)
+
+
+def _sized(of: ColumnType, numbers: tuple[int, ...]) -> ColumnType:
+    """The type with its lengths, or with those that TiDB gives it."""
+    kind, first = of.kind, numbers[0] if numbers else None
+    if kind in _WITH_FRACTION:
+        return replace(of, scale=first or None)
+    if kind in _SIZES:
+        kind = _fitting(kind, first)
+        return ColumnType(kind, length=_SIZES[kind])
+    if kind in (TypeKind.FLOAT, TypeKind.DOUBLE):
+        return _floating(of, numbers)
+    if kind in INTEGER_KINDS:
+        return replace(of, length=_WIDTHS[kind][of.unsigned] if first is None else first)
+    scale = (numbers[1] if len(numbers) > 1 else 0) if kind is TypeKind.DECIMAL else None
+    return replace(of, length=first or _LENGTHS.get(kind), scale=scale) if kind in _WITH_LENGTH else of
+
+
+def _floating(of: ColumnType, numbers: tuple[int, ...]) -> ColumnType:
+    """FLOAT(m, d) has digits; FLOAT(p) is a DOUBLE if p bits are too many for a FLOAT."""
+    if len(numbers) > 1:
+        return replace(of, length=numbers[0], scale=numbers[1])
+    is_double = of.kind is TypeKind.DOUBLE or bool(numbers and numbers[0] > _FLOAT_BITS)
+    kind = TypeKind.DOUBLE if is_double else TypeKind.FLOAT
+    return replace(of, kind=kind, length=_LENGTHS[kind])
+
+
+def _fitting(kind: TypeKind, length: int | None) -> TypeKind:
+    """TEXT(n) and BLOB(n) are the smallest type that has room for n characters or bytes."""
+    if length is None or kind not in (TypeKind.TEXT, TypeKind.BLOB):
+        return kind
+    size, kinds = (length * _CHARACTER_BYTES, _TEXTS) if kind is TypeKind.TEXT else (length, _BLOBS)
+    return next((found for found in kinds if size <= _SIZES[found]), kinds[-1])
+
+
+def _has(attributes: tuple[Word, ...], keyword: str) -> bool:
+    return any(word.says(keyword) for word in attributes)
+
+
+def _has_not_null(attributes: tuple[Word, ...]) -> bool:
+    return any(first.says("NOT") and second.says("NULL") for first, second in pairwise(attributes))
+
+
+def _is_primary(cursor: Cursor) -> bool:
+    """``PRIMARY KEY``, or ``KEY`` alone, which means the same; behind UNIQUE it does not."""
+    while not cursor.done:
+        if cursor.accept("UNIQUE"):
+            cursor.accept("KEY")
+        elif cursor.accept("PRIMARY") or cursor.accept("KEY"):
+            return True
+        elif cursor.peek().says("("):
+            cursor.group()
+        else:
+            cursor.next()
+    return False
+
+
+def _is_of_bytes(cursor: Cursor, *, default: bool) -> bool:
+    """Whether the character set is ``binary``. A collation of another set, or the set itself, overrides the table's."""
+    while not cursor.done:
+        if cursor.accept("BYTE"):
+            return True
+        if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET") or cursor.accept("COLLATE"):
+            cursor.accept("=")
+            return cursor.next().text.lower() == "binary"
+        if cursor.accept("ASCII") or cursor.accept("UNICODE"):
+            return False
+        if cursor.peek().says("("):
+            cursor.group()
+        else:
+            cursor.next()
+    return default

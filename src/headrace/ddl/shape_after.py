@@ -1,0 +1,174 @@
+"""The shape of a table after a statement, from the statement's text and the shape before it. Pure.
+
+For sources whose records contain statements and no shapes. A source that describes shapes itself is more exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headrace.ddl.column_definition import default_text, read_column
+from headrace.ddl.indexes import CONSTRAINTS
+from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.statement import Statement, StatementKind
+from headrace.ddl.told import named_collation
+from headrace.model.table import Column, TableId, TableSchema, folded_name
+
+_NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
+_GONE = frozenset({StatementKind.DROP_TABLE, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
+
+
+def shape_after(
+    read: Statement, table_id: TableId, before: TableSchema | None, pattern: TableSchema | None, *, collation: str = ""
+) -> TableSchema | None:
+    """The columns of ``table_id`` after a statement, without what :func:`headrace.ddl.columns.annotate` adds.
+
+    ``before`` is the shape before the statement, of the table or of what is renamed to it; ``pattern`` that of the table after
+    LIKE; ``collation`` the default collation of the database. ``None`` if there is no such table afterwards, or if its shape is
+    unknown, because ``before`` or ``pattern`` is. Raises UnreadDefinitionError for a definition that is not understood.
+    """
+    if table_id.is_database or read.kind in _GONE or read.brings_back:
+        return None
+    if read.kind is StatementKind.CREATE_TABLE:
+        if read.like is not None:
+            return replace(pattern, table_id=table_id) if pattern is not None else None
+        of_bytes = (named_collation(read.options) or collation) == "binary"
+        return _of_columns(table_id, _created(read.definitions, of_bytes=of_bytes))
+    if before is None:
+        return None
+    if read.kind is not StatementKind.ALTER_TABLE:
+        return replace(before, table_id=table_id)
+    columns = list(before.columns)
+    for action in read.actions:
+        _alter(columns, action)
+    return replace(_of_columns(table_id, columns), indexes=before.indexes)
+
+
+def _of_columns(table_id: TableId, columns: Iterable[Column]) -> TableSchema:
+    found = tuple(columns)
+    return TableSchema(table_id, found, tuple(column.name for column in found if column.primary_key))
+
+
+def _created(definitions: Iterable[tuple[Word, ...]], *, of_bytes: bool) -> list[Column]:
+    columns: list[Column] = []
+    keys: list[tuple[str, ...]] = []
+    for definition in definitions:
+        if _is_constraint(definition):
+            keys.append(_primary_key(definition))
+        else:
+            columns.append(read_column(definition, of_bytes=of_bytes))
+    for key in keys:
+        _set_primary_key(columns, key)
+    return columns
+
+
+def _is_constraint(definition: tuple[Word, ...]) -> bool:
+    return any(definition[0].says(keyword) for keyword in CONSTRAINTS)
+
+
+def _primary_key(definition: tuple[Word, ...]) -> tuple[str, ...]:
+    """The columns of ``[CONSTRAINT [name]] PRIMARY KEY … (columns)``; empty for any other constraint."""
+    cursor = Cursor(definition)
+    if cursor.accept("CONSTRAINT") and not cursor.peek().says("PRIMARY"):
+        cursor.next()
+    if not cursor.accept("PRIMARY"):
+        return ()
+    while not cursor.done and not cursor.peek().says("("):
+        cursor.next()
+    return tuple(part[0].text for part in split_at_commas(cursor.group()))
+
+
+def _set_primary_key(columns: list[Column], names: Iterable[str]) -> None:
+    for name in names:
+        place = _place(columns, name)
+        if place is not None:
+            columns[place] = replace(columns[place], primary_key=True, nullable=False)
+
+
+def _place(columns: list[Column], name: str) -> int | None:
+    return next((n for n, column in enumerate(columns) if folded_name(column.name) == folded_name(name)), None)
+
+
+def _alter(columns: list[Column], action: tuple[Word, ...]) -> None:
+    """Applies one clause of ALTER TABLE to the columns."""
+    cursor = Cursor(action)
+    if cursor.accept("ADD"):
+        _add(columns, cursor)
+    elif cursor.accept("DROP"):
+        _drop(columns, cursor)
+    elif cursor.accept("MODIFY"):
+        _skip_to_name(cursor)
+        _define(columns, Cursor(cursor.rest()).column_name(), cursor.rest())
+    elif cursor.accept("CHANGE"):
+        _skip_to_name(cursor)
+        old = cursor.column_name()
+        _define(columns, old, cursor.rest())
+    elif cursor.accept("RENAME", "COLUMN"):
+        place = _place(columns, cursor.column_name())
+        cursor.accept("TO")
+        if place is not None:
+            columns[place] = replace(columns[place], name=cursor.column_name())
+    elif cursor.accept("ALTER"):
+        cursor.accept("COLUMN")
+        place = _place(columns, cursor.column_name())
+        if place is not None and any(cursor.peek().says(keyword) for keyword in ("SET", "DROP")):
+            default = default_text(cursor.rest()) if cursor.peek().says("SET") else None
+            columns[place] = replace(columns[place], default=default)
+
+
+def _add(columns: list[Column], cursor: Cursor) -> None:
+    if cursor.done or any(cursor.peek().says(word) for word in _NO_COLUMNS):
+        return
+    if _is_constraint(cursor.rest()):
+        _set_primary_key(columns, _primary_key(cursor.rest()))
+        return
+    _skip_to_name(cursor)
+    parts = split_at_commas(cursor.group()) if cursor.peek().says("(") else [cursor.rest()]
+    for part in parts:
+        if _is_constraint(part):
+            _set_primary_key(columns, _primary_key(part))
+        elif part and _place(columns, part[0].text) is None:
+            column = read_column(part)
+            columns.insert(_position(columns, part, len(columns)), column)
+
+
+def _drop(columns: list[Column], cursor: Cursor) -> None:
+    if cursor.accept("PRIMARY"):
+        columns[:] = [replace(column, primary_key=False) for column in columns]
+        return
+    is_column = cursor.peek().says("COLUMN")
+    if not is_column and any(cursor.peek().says(word) for word in (*_NO_COLUMNS, *CONSTRAINTS)):
+        return
+    _skip_to_name(cursor)
+    place = _place(columns, cursor.column_name())
+    if place is not None:
+        del columns[place]
+
+
+def _define(columns: list[Column], old: str, definition: tuple[Word, ...]) -> None:
+    """Replaces a column by its new definition. It stays in the primary key, and where it is unless the definition moves it."""
+    place = _place(columns, old)
+    if place is None:
+        return
+    former = columns.pop(place)
+    column = read_column(definition)
+    in_key = former.primary_key or column.primary_key
+    column = replace(column, primary_key=in_key, nullable=column.nullable and not in_key, column_id=former.column_id)
+    columns.insert(_position(columns, definition, place), column)
+
+
+def _position(columns: list[Column], definition: tuple[Word, ...], default: int) -> int:
+    """Where FIRST or AFTER at a definition's end puts its column."""
+    if len(definition) > 1 and definition[-1].says("FIRST"):
+        return 0
+    if len(definition) > 2 and definition[-2].says("AFTER"):
+        place = _place(columns, definition[-1].text)
+        return default if place is None else place + 1
+    return default
+
+
+def _skip_to_name(cursor: Cursor) -> None:
+    cursor.accept("COLUMN")
+    if not cursor.accept("IF", "NOT", "EXISTS"):
+        cursor.accept("IF", "EXISTS")

@@ -1,0 +1,144 @@
+"""Shapes from statements alone, compared with what TiCDC wrote of the same statements into schema files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.ddl.column_definition import UnreadDefinitionError
+from headrace.ddl.columns import annotate
+from headrace.ddl.shape_after import shape_after
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.formats.schema_file import SchemaFile, parse_schema_file
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+
+CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
+T = TableId("d", "t")
+
+
+def told(statement: str, before: TableSchema | None = None, pattern: TableSchema | None = None) -> TableSchema | None:
+    read = read_statement(statement, "d")
+    schema = shape_after(read, T, before, pattern)
+    return annotate(statement, schema, pattern or before) if schema else None
+
+
+def histories() -> list[str]:
+    return sorted(folder.name for folder in CASES.iterdir() if folder.is_dir())
+
+
+def comparable(schema: TableSchema) -> list[Column]:
+    """Columns without what only schema files or only the text can have."""
+    columns = [replace(column, column_id=None) for column in schema.columns if not column.hidden]
+    return [replace(c, type=replace(c.type, length=_length(c.type), kind=_kind(c.type))) for c in columns]
+
+
+def _length(of: ColumnType) -> int | None:
+    return 1 if of.kind is TypeKind.CHAR and of.length is None else of.length
+
+
+def _kind(of: ColumnType) -> TypeKind:
+    return TypeKind.VARCHAR if of.kind is TypeKind.VAR_STRING else of.kind
+
+
+@pytest.mark.parametrize("case", histories())
+def test_the_statements_of_a_changefeed_give_the_shapes_that_ticdc_gives(case: str) -> None:
+    files: dict[tuple[str, int], SchemaFile] = {}
+    for path in sorted((CASES / case / "data").rglob("schema*.json")):
+        file = parse_schema_file(path.read_bytes())
+        files.setdefault((str(file.table_id), file.version), file)
+    tables: dict[TableId, TableSchema] = {}
+    checked = 0
+    for file in sorted(files.values(), key=lambda file: (file.version, file.table_id)):
+        read = read_statement(file.statement, file.database)
+        origin = read.renames[0][0] if len(read.renames) == 1 else file.table_id
+        before, pattern = tables.get(origin), tables.get(read.like) if read.like else None
+        found = shape_after(read, file.table_id, before, pattern)
+        if file.schema is None or read.kind in (StatementKind.DROP_TABLE, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW):
+            tables.pop(file.table_id, None)
+            continue
+        expected = annotate(file.statement, file.schema, pattern or before)
+        if found is not None and file.statement:
+            found = annotate(file.statement, found, pattern or before)
+            assert comparable(found) == comparable(expected), f"{file.statement}"
+            assert found.handle_key == expected.handle_key
+            checked += 1
+        tables[file.table_id] = expected
+    assert checked or not any(read_statement(f.statement, "").kind is StatementKind.CREATE_TABLE for f in files.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("bool", ColumnType(TypeKind.TINYINT, length=1)),
+        ("integer unsigned", ColumnType(TypeKind.INT, True, 10)),
+        ("int(5) zerofill", ColumnType(TypeKind.INT, True, 5)),
+        ("numeric(7)", ColumnType(TypeKind.DECIMAL, length=7, scale=0)),
+        ("float(30)", ColumnType(TypeKind.DOUBLE, length=22)),
+        ("double precision", ColumnType(TypeKind.DOUBLE, length=22)),
+        ("national varchar(9)", ColumnType(TypeKind.VARCHAR, length=9)),
+        ("character varying (9)", ColumnType(TypeKind.VARCHAR, length=9)),
+        ("varchar(9) character set binary", ColumnType(TypeKind.VARBINARY, length=9)),
+        ("text charset binary", ColumnType(TypeKind.BLOB, length=65_535)),
+        ("text(20)", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("blob(300)", ColumnType(TypeKind.BLOB, length=65_535)),
+        ("long varbinary", ColumnType(TypeKind.MEDIUMBLOB, length=16_777_215)),
+        ("datetime(0)", ColumnType(TypeKind.DATETIME)),
+        ("enum('a', 'it''s')", ColumnType(TypeKind.ENUM, elements=("a", "it's"))),
+    ],
+)
+def test_a_type_is_read_as_tidb_reads_it(written: str, expected: ColumnType) -> None:
+    schema = told(f"CREATE TABLE t (c {written})")
+    assert schema is not None
+    assert schema.column("c").type == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("int default -3", "-3"),
+        ("int default null", None),
+        ("varchar(9) default 'it''s'", "it's"),
+        ("varchar(9) default _utf8mb4'x'", "x"),
+        ("bool default true", "1"),
+        ("binary(2) default 0x4142", "AB"),
+        ("datetime(3) default current_timestamp(3) on update current_timestamp(3)", "CURRENT_TIMESTAMP(3)"),
+        ("varchar(40) default (uuid())", "uuid()"),
+    ],
+)
+def test_a_default_is_read_as_tidb_stores_it(written: str, expected: str | None) -> None:
+    schema = told(f"CREATE TABLE t (c {written})")
+    assert schema is not None
+    assert schema.column("c").default == expected
+
+
+def test_keys_and_the_order_of_columns_follow_the_clauses() -> None:
+    schema = told("CREATE TABLE t (a int, b int not null, c serial, constraint x primary key (b), key k (a))")
+    assert schema is not None
+    assert schema.handle_key == ("b",)
+    changed = told(
+        "ALTER TABLE t ADD (d int, e int), ADD f int FIRST, ADD COLUMN g int AFTER b, DROP a, RENAME COLUMN b TO h, DROP KEY k, "
+        "MODIFY COLUMN c varchar(3) AFTER f, CHANGE d d2 bigint, ALTER e SET DEFAULT 4",
+        schema,
+    )
+    assert changed is not None
+    assert [(column.name, column.type.kind) for column in changed.columns] == [
+        ("f", TypeKind.INT),
+        ("c", TypeKind.VARCHAR),
+        ("h", TypeKind.INT),
+        ("g", TypeKind.INT),
+        ("d2", TypeKind.BIGINT),
+        ("e", TypeKind.INT),
+    ]
+    assert (changed.handle_key, changed.indexes, changed.column("e").default) == (("h",), (), "4")
+
+
+def test_a_table_that_was_never_seen_has_no_shape_after_a_change() -> None:
+    assert told("ALTER TABLE t ADD a int") is None
+
+
+def test_an_unknown_type_is_not_guessed() -> None:
+    with pytest.raises(UnreadDefinitionError, match="the type 'geometry' of column c is not known"):
+        told("CREATE TABLE t (c geometry)")
