@@ -33,7 +33,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-tidb fuzz differential faults soak docs lint format bench lock dist clean java
+.PHONY: help demo test test-fast test-tidb fuzz differential faults soak docs proto lint format bench lock dist clean java
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -96,6 +96,9 @@ lint: $(DEV) ## ruff, mypy --strict and the import contracts
 format: $(DEV) ## Let ruff mend what it can
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+proto: $(DEV) ## Generate the protobuf code of binlog messages from slave_binlog.proto again
+	@$(PY) -m grpc_tools.protoc -Isrc --python_out=src headrace/formats/binlog/slave_binlog.proto
 
 bench: $(DEV) java ## Measure; prints a table and writes bench-result.json
 	@$(PY) -m benchmarks.run

@@ -182,9 +182,17 @@ def members_from_numbers(texts: pa.Array, column_type: ColumnType, most: int) ->
 def _member(text: str | None, column_type: ColumnType) -> str | None:
     if text is None or not (text.isascii() and text.isdigit()):
         return text
-    number, members = int(text), column_type.elements
+    return member_of_number(int(text), column_type)
+
+
+def member_of_number(number: int, column_type: ColumnType) -> str:
+    """The member of an ENUM at a place from 1 (0 is the empty string), or the members of a SET whose bits are set.
+
+    Raises ValueError for a place or bit without a member, and UnknownMembersError if the members are unknown.
+    """
+    members = column_type.elements
     if not members:
-        raise UnknownMembersError(text)
+        raise UnknownMembersError(str(number))
     if column_type.kind is TypeKind.ENUM:
         if number > len(members):
             raise ValueError(f"the type has {len(members)} members")
