@@ -116,10 +116,14 @@ class World:
     _asked: int = 0
 
     def __post_init__(self) -> None:
-        self.stream = MemoryStream(self.partitions)
+        self.stream = self.make_stream()
         self.upstream = Upstream(self.stream)
         for database in ("shop", "shop.d"):
             self.upstream.create_database(database)
+
+    def make_stream(self) -> MemoryStream:
+        """The stream, empty."""
+        return MemoryStream(self.partitions)
 
     @property
     def place(self) -> Folder:

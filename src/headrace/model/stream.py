@@ -43,7 +43,7 @@ class StreamStatement:
     commit_ts: int
     """TSO."""
     database: str
-    """The current database for names without one."""
+    """The current database for names without one, unless ``current_is_known`` is false."""
     statement: str
     table_id: TableId
     """The table that is created or changed; for a change of a database, the database."""
@@ -53,6 +53,8 @@ class StreamStatement:
     offset: int
     tells_shape: bool = True
     """Whether records of this stream contain shapes. Otherwise the shape follows from the text and the shape before it."""
+    current_is_known: bool = True
+    """Whether ``database`` was the current database when the statement ran, or the statement names a database with each table."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

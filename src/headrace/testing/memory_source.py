@@ -174,6 +174,7 @@ class MemoryReader:
     hidden: set[int] = field(default_factory=set)
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
+    whole_transactions: bool = False
     batch: int = _BATCH
 
     def ends(self) -> Sequence[PartitionEnds]:

@@ -124,7 +124,8 @@ class StreamHistory:
 
     def _take(self, told: StreamStatement) -> None:
         names = KnownNames({told.table_id}, self._tables.keys())
-        text = spelled(told.statement, read_statement(told.statement, told.database), names.meant)
+        text, doubt = (told.statement, "") if told.current_is_known else self._with_databases(told)
+        text = spelled(text, read_statement(text, told.database), names.meant)
         statement = read_statement(text, told.database)
         origin = statement.renames[0][0] if len(statement.renames) == 1 else told.table_id
         before = self._tables.get(origin, self._tables.get(told.table_id))
@@ -161,8 +162,29 @@ class StreamHistory:
                 origin=told.place,
                 database_collation=self._collations[database],
                 partitioning=partitioning_to_text(self._partitionings.get(told.table_id)),
+                doubt=doubt,
                 unexplained=classified.unexplained,
             )
+        )
+
+    def _with_databases(self, told: StreamStatement) -> tuple[str, str]:
+        """The statement with the database of each table that it names without one, and why that may be wrong.
+
+        The current database is unknown. A name that only one of the known tables has is that table's.
+        """
+        read = read_statement(told.statement, "")
+        known: dict[str, list[TableId]] = defaultdict(list)
+        for table_id in self._tables:
+            known[folded_name(table_id.table)].append(table_id)
+        loose = {mention.table_id for mention in read.mentions if not mention.table_id.database}
+        meant = {name: known[folded_name(name.table)] for name in loose}
+        text = spelled(told.statement, read, lambda name: meant[name][0] if len(meant.get(name, ())) == 1 else name)
+        unknown = sorted(name.table for name, found in meant.items() if len(found) != 1)
+        if not unknown:
+            return text, ""
+        return (
+            text,
+            f"the statement names {', '.join(unknown)} without a database, and the stream does not show which one is meant.",
         )
 
     def _recall(self, commit_ts: int) -> None:

@@ -37,6 +37,14 @@ class StreamReader(Protocol):
         """
         ...
 
+    @property
+    def whole_transactions(self) -> bool:
+        """Whether each record of rows holds a whole transaction, and its own commit ts follows it as a watermark.
+
+        Then a record at or below an earlier watermark of its partition is a repeat, and is skipped.
+        """
+        ...
+
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions with their present offsets. Called on the driver, at each poll.
 

@@ -36,6 +36,9 @@ RECORDS = pa.schema(
 )
 """The batches of a :class:`headrace.sources.stream.reader.StreamReader`: one row for each record, in the order of offsets.
 
+A record that concerns several tables has a row for each of them. One with rows that is also a watermark has a row for that behind
+them. They have the same offset.
+
 ``commit_ts`` is a TSO. A record with a name that no database or table can have counts as ``UNKNOWN``."""
 
 PIECE = pa.schema([("offset", pa.int64()), ("commit_ts", pa.int64()), ("value", pa.binary())])

@@ -129,7 +129,7 @@ class StreamEventSource:
             watermark,
             watermark + 1,
             schema_changes=tuple(change for change in history.changes if change.commit_ts <= watermark),
-            splits=tuple(splits(staged, history, watermark, applied, place)),
+            splits=tuple(splits(staged, history, watermark, applied, place, whole_transactions=self.reader.whole_transactions)),
             problems=(
                 *(p for p in problems if p.table_id.table),
                 *history.problems,

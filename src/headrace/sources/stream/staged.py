@@ -142,8 +142,13 @@ def splits(
     watermark: int,
     applied: Callable[[TableId], int],
     position: StreamPosition,
+    *,
+    whole_transactions: bool = False,
 ) -> Iterator[StagedSplit]:
-    """One split for each piece and shape that may have rows up to the watermark that are not applied yet."""
+    """One split for each piece and shape that may have rows up to the watermark that are not applied yet.
+
+    ``whole_transactions``: see ``StreamReader``.
+    """
     skipped: dict[tuple[TableId, str], list[int]] = defaultdict(list)
     for table_id, place in position.given_up:
         skipped[table_id, place.partition].append(place.offset)
@@ -159,6 +164,9 @@ def splits(
         for above, (version, schema), up_to in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], strict=True):
             for of in _between(pieces, max(own, above), min(up_to, watermark)):
                 piece = of.piece
+                least = max(above, of.seen) if whole_transactions else above
+                if piece.max_ts <= least:
+                    continue
                 yield StagedSplit(
                     f"{piece.partition}:{piece.first}-{piece.last}:{version}",
                     table_id,
@@ -167,13 +175,13 @@ def splits(
                     piece.size,
                     schema,
                     piece,
-                    above,
+                    least,
                     up_to,
-                    of.goes_on,
-                    of.interrupted,
-                    of.anew,
+                    of.goes_on and not whole_transactions,
+                    of.interrupted and not whole_transactions,
+                    of.anew and not whole_transactions,
                     tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
-                    earliest=piece.min_ts if above == 0 else None,
+                    earliest=max(piece.min_ts, least + 1) if above == 0 else None,
                     latest=min(piece.max_ts, up_to),
                 )
                 rank += 1
@@ -197,6 +205,9 @@ class _InStream:
     piece: StagedPiece
     promised: int
     """What the partition had promised before it (TSO)."""
+    seen: int
+    """The greatest watermark (TSO) before it among the staged records of its partition. Earlier records were applied by all tables
+    that need none of them."""
     anew: bool
     goes_on: bool = True
     interrupted: bool = False
@@ -236,7 +247,8 @@ def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
                 follows = _Follows.A_RESTART  # the partition has promised in between that nothing of this follows
             if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
                 before[-1].goes_on, before[-1].interrupted = False, follows is _Follows.A_PROMISE
-            before.append(_InStream(piece, reached, follows is _Follows.A_RESTART))
+            seen = max(piece.promised, known.greatest if partition in before_range else 0)
+            before.append(_InStream(piece, reached, seen, follows is _Follows.A_RESTART))
         for table_id, name in of_stream:
             if name == partition:
                 between = report.behind.get(table_id, report.all_of_it)

@@ -1,0 +1,107 @@
+"""A stream whose records are whole transactions and promise their own commit ts: repeats are told by commit ts, and skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.testing.memory_sink import CAPABILITIES
+from headrace.testing.upstream import Delete, Insert
+from sampling import drawn
+from serial_stream import SerialActions, SerialWorld
+from streams import A, B, run_with_kills
+from test_stream_repeats import every_change
+
+pytestmark = pytest.mark.pipeline
+
+
+@pytest.fixture(params=list(CAPABILITIES))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> SerialWorld:
+    return SerialWorld(tmp_path, capability=str(request.param))
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_repeated_records_count_once(world: SerialWorld, batch: int) -> None:
+    world.stream.batch = batch
+    world.create(A)
+    world.create(B, keyless=True)
+    middle = 0
+    for key in range(6):
+        middle = world.upstream.execute(Insert(A, {"id": key, "v": "v"}), Insert(B, {"id": 7, "v": "v"})) if key < 3 else middle
+        world.upstream.execute(Insert(A, {"id": 10 + key, "v": "w"}), Insert(B, {"id": 7, "v": "v"}))
+    world.stream.repeat(middle)
+    world.stream.repeat(0)
+    world.insert(B, 7)
+    assert not world.run().stopped
+    world.check()
+    world.stream.repeat(middle)
+    world.insert(B, 8)
+    assert not world.run().stopped
+    world.check()
+    assert not world.notices
+
+
+@pytest.mark.parametrize("capability", ["atomic cuts", "nothing atomic"])
+def test_a_log_has_every_change_of_a_transaction_once(tmp_path: Path, capability: str) -> None:
+    world = SerialWorld(tmp_path, capability=capability, logged=every_change)
+    world.create(A)
+    first = world.insert(A, 1)
+    world.insert(A, 2)
+    world.stream.repeat(first - 1)
+    world.insert(A, 3)
+    assert not world.run().stopped
+    changes = world.server.contents.logs[A].changes
+    assert len({change.commit_ts for change in changes}) == 3
+    assert len(changes) == 9, "each transaction inserts a row, and inserts and deletes another one"
+
+
+@settings(max_examples=drawn(150), deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from([*CAPABILITIES]))
+def test_a_random_history_is_applied_once_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    world = SerialWorld(tmp_path_factory.mktemp("serial"), capability=capability)
+    actions = SerialActions(world, chance)
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 25)):
+            actions.step()
+        world.stream.go_on()
+        run_with_kills(world, chance, chance.randrange(3))
+        world.check()
+
+
+@settings(max_examples=drawn(60), deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(["atomic cuts", "atomic small cuts", "nothing atomic"]))
+def test_a_log_has_every_change_once_whatever_kills_the_runs(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    world = SerialWorld(tmp_path_factory.mktemp("log"), capability=capability, logged=every_change)
+    world.create(A)
+    world.create(B, keyless=True)
+    commits, next_key = [0], 0
+    for _ in range(chance.randrange(1, 4)):
+        for _ in range(chance.randrange(1, 12)):
+            next_key += 1
+            commits.append(
+                world.upstream.execute(*[Insert(t, {"id": key, "v": "v"}) for t, key in ((A, next_key), (B, 7), (B, 7))])
+            )
+            if chance.random() < 0.4:
+                world.upstream.execute(Delete(A, (chance.choice(world.upstream.keys(A))[0],)))
+            if chance.random() < 0.3:
+                world.stream.repeat(chance.choice(commits))
+        run_with_kills(world, chance, chance.randrange(3))
+    for table_id in (A, B):
+        changes = world.server.contents.logs[table_id].changes
+        assert [c.commit_ts for c in changes] == sorted(c.commit_ts for c in changes)
+        rows: Counter[tuple[tuple[str, object], ...]] = Counter()
+        for change in changes:
+            rows[tuple(sorted(change.row))] += 1 if change.kind.is_upsert else -1
+        assert +rows == world.wanted(table_id)
+        assert -rows == Counter()
