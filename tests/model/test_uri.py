@@ -87,3 +87,14 @@ def test_what_stands_behind_a_number_sign_is_not_dropped_silently(text: str) -> 
         parse_uri(text)
     assert "pa#ss" not in str(refused.value)
     assert parse_uri("file:///cf%231").path == "/cf#1"
+
+
+def test_several_servers_stay_together() -> None:
+    uri = parse_uri("kafka://a:9092,b:9093,c:9094/topic?protocol=canal-json")
+    assert (uri.host, uri.port, uri.path) == ("a:9092,b:9093,c", 9094, "/topic")
+    assert uri.redacted() == "kafka://a:9092,b:9093,c:9094/topic"
+
+
+@pytest.mark.parametrize("name", ["sasl-password", "kafka.sasl.password", "kafka.ssl.key.password", "kafka.ssl.key.pem"])
+def test_passwords_of_a_kafka_client_are_secrets(name: str) -> None:
+    assert parse_uri(f"kafka://a:9092/t?{name}=s%2Fcret&kafka.client.id=plain").secrets() == ["s/cret"]

@@ -17,7 +17,8 @@ _VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[
 SECRET_PARAMETERS = frozenset(
     {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
 )
-"""Parameters of URIs whose values must not appear in any message."""
+"""Parameters of URIs whose values must not appear in any message. See also :func:`is_secret`."""
+_SECRET_ENDINGS = ("password", "secret", "key.pem", "token")
 
 
 _BEHIND_SEMICOLON = re.compile(r";(?P<name>[\w-]+)=")
@@ -37,6 +38,7 @@ class Uri:
 
     scheme: str
     host: str = ""
+    """Of several servers (``h1:9092,h2:9092``), all but the last one's port, which is ``port``."""
     port: int | None = None
     path: str = ""
     username: str = ""
@@ -45,15 +47,21 @@ class Uri:
 
     def redacted(self) -> str:
         """The URI without user, password or parameters: what may be printed, and stored as an identity."""
-        place = f"[{self.host}]" if ":" in self.host else self.host
+        place = f"[{self.host}]" if ":" in self.host and "," not in self.host else self.host
         if self.port is not None:
             place += f":{self.port}"
         return f"{self.scheme}://{place}{self.path}"
 
     def secrets(self) -> list[str]:
         """The values that must not appear in any message."""
-        values = [self.password, *(value for key, value in self.params.items() if key in SECRET_PARAMETERS)]
+        values = [self.password, *(value for key, value in self.params.items() if is_secret(key))]
         return [value for value in values if value]
+
+
+def is_secret(parameter: str) -> bool:
+    """Whether the value of a parameter must not appear in any message: a named one, or a password or key by its name, as in
+    ``kafka.ssl.key.password``."""
+    return parameter in SECRET_PARAMETERS or parameter.endswith(_SECRET_ENDINGS)
 
 
 def expand_environment(text: str) -> str:
@@ -113,13 +121,19 @@ def parse_uri(text: str) -> Uri:
             f"{without_secrets(text)!r} is not a URI.",
             "Write it with its scheme, for example file:///data/changefeed?protocol=csv.",
         )
+    host = split.hostname or ""
+    servers, is_several, last = split.netloc.rpartition("@")[2].rpartition(",")
     try:
-        port = split.port
+        if is_several:
+            of_last = urlsplit(f"//{last}")
+            host, port = f"{servers},{of_last.hostname or ''}", of_last.port
+        else:
+            port = split.port
     except ValueError:
-        raise DefinitionError(f"The port of {split.scheme}://{split.hostname} is not a number from 1 to 65535.") from None
+        raise DefinitionError(f"The port of {split.scheme}://{host} is not a number from 1 to 65535.") from None
     return Uri(
         scheme=split.scheme.lower(),
-        host=expand_environment(unquote(split.hostname or "")),
+        host=expand_environment(unquote(host)),
         port=port,
         path=expand_environment(unquote(split.path)),
         username=expand_environment(unquote(split.username or "")),
@@ -132,7 +146,7 @@ def _has_parameters_behind_semicolon(escaped: str) -> bool:
     """Whether the path has text such as ``;name=``, or the query such text with the name of a secret. Messages show both."""
     place, _, query = escaped.partition("?")
     names = (found["name"].lower().replace("_", "-") for found in _BEHIND_SEMICOLON.finditer(query))
-    return bool(_BEHIND_SEMICOLON.search(place)) or any(name in SECRET_PARAMETERS for name in names)
+    return bool(_BEHIND_SEMICOLON.search(place)) or any(is_secret(name) for name in names)
 
 
 def _parameters(query: str) -> dict[str, str]:

@@ -8,11 +8,9 @@ ignored.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import TypeVar
 
 from headrace.errors import DefinitionError
@@ -21,6 +19,7 @@ from headrace.formats.csv import CsvOptions
 from headrace.model.tso import CLOCK_TOLERANCE
 from headrace.model.uri import Uri, near_match, reject_unknown
 from headrace.places.location import STORE_PARAMETERS
+from headrace.sources.changefeed_file import read_changefeed_file
 from headrace.sources.ticdc_storage.paths import DateSeparator
 from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors, is_plain
 
@@ -68,62 +67,6 @@ _OWN_URI_PARAMETERS = frozenset({"clock-tolerance", "max-statement-bytes", "new-
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
 """All parameters that a storage source's URI may have."""
 
-_CHANGEFEED_KEYS = frozenset(
-    {
-        "bdr-mode",
-        "case-sensitive",
-        "changefeed-error-stuck-duration",
-        "check-gc-safe-point",
-        "consistent",
-        "enable-active-active",
-        "enable-old-value",
-        "enable-sync-point",
-        "enable-table-monitor",
-        "filter",
-        "force-replicate",
-        "ignore-ineligible-table",
-        "integrity",
-        "memory-quota",
-        "mounter",
-        "scheduler",
-        "sink",
-        "sql-mode",
-        "sync-point-interval",
-        "sync-point-retention",
-        "synced-status",
-    }
-)
-_TOML_SINK_KEYS = _SINK_KEYS | frozenset(
-    {
-        "advance-timeout-in-sec",
-        "case-sensitive",
-        "cloud-storage-config",
-        "column-selectors",
-        "content-compatible",
-        "csv",
-        "debezium",
-        "debezium-disable-schema",
-        "delete-only-output-handle-key-columns",
-        "dispatchers",
-        "enable-kafka-sink-v2",
-        "encoder-concurrency",
-        "file-index-digit",
-        "kafka-config",
-        "large-message-handle",
-        "mysql-config",
-        "only-output-updated-columns",
-        "open",
-        "output-old-value",
-        "pulsar-config",
-        "safe-mode",
-        "schema-registry",
-        "send-all-bootstrap-at-start",
-        "send-bootstrap-in-msg-count",
-        "send-bootstrap-interval-in-sec",
-        "send-bootstrap-to-all-partition",
-        "transaction-atomicity",
-    }
-)
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t"}
 _TRUE = frozenset({"true", "1", "yes", "on"})
@@ -228,31 +171,11 @@ def _whole(told: Mapping[str, object], key: str, default: int, unit: str) -> int
 
 def _read_changefeed(path: str) -> tuple[dict[str, object], ColumnSelectors]:
     """The options of a changefeed file in one flat dictionary with the URI's names, and its column selectors."""
-    try:
-        with Path(path).open("rb") as stream:
-            document = tomllib.load(stream)
-    except OSError as error:
-        raise DefinitionError(f"The changefeed file {path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DefinitionError(f"The changefeed file {path} is not valid TOML: {error}.") from None
-    what = f"key of the changefeed file {path}"
-    reject_unknown(document.keys(), _CHANGEFEED_KEYS, what)
-    sink = _section(document, "sink", path)
-    reject_unknown(sink.keys(), _TOML_SINK_KEYS, f"[sink] {what}")
-    csv = _section(sink, "csv", path)
-    reject_unknown(csv.keys(), _CSV_KEYS, f"[sink.csv] {what}")
-    storage = _section(sink, "cloud-storage-config", path)
-    told: dict[str, object] = {key: value for key, value in sink.items() if key in _SINK_KEYS}
-    told.update(csv)
-    told.update({key: value for key, value in storage.items() if key in _STORAGE_KEYS})
-    return told, _selectors(sink, bool(document.get("case-sensitive", False)), path)
-
-
-def _section(document: Mapping[str, object], key: str, path: str) -> dict[str, object]:
-    section = document.get(key, {})
-    if not isinstance(section, dict):
-        raise DefinitionError(f"{key!r} in the changefeed file {path} is not a section.", f"Write [{key}] or [sink.{key}].")
-    return section
+    file = read_changefeed_file(path)
+    told: dict[str, object] = {key: value for key, value in file.sink.items() if key in _SINK_KEYS}
+    told.update(file.section("csv", _CSV_KEYS))
+    told.update({key: value for key, value in file.section("cloud-storage-config").items() if key in _STORAGE_KEYS})
+    return told, _selectors(file.sink, file.case_sensitive, path)
 
 
 def _selectors(sink: Mapping[str, object], case_sensitive: bool, path: str) -> ColumnSelectors:

@@ -1,0 +1,296 @@
+"""Reads what canal-JSON messages of a stream are about, without their rows: kind, table, commit ts.
+
+Format: TiCDC documentation, "TiCDC Canal-JSON Protocol". A Kafka record has one message. Messages of old releases may end with a
+line break (TiCDC 6.5), and records may be empty (TiCDC 4.0.8); neither means anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from headrace.formats.base import MOST_RECORD_BYTES
+from headrace.formats.canal_rows import TYPES
+from headrace.model.tso import LOGICAL_BITS, MAX_TSO
+
+_WATERMARK = "TIDB_WATERMARK"
+_BLANK = b" \t\r\n"
+_SCHEMA = pa.schema(
+    [
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("isDdl", pa.bool_()),
+        ("type", pa.string()),
+        ("es", pa.int64()),
+        (
+            "_tidb",
+            pa.struct(
+                [
+                    ("commitTs", pa.int64()),
+                    ("watermarkTs", pa.int64()),
+                    ("onlyHandleKey", pa.bool_()),
+                    ("claimCheckLocation", pa.string()),
+                ]
+            ),
+        ),
+    ]
+)
+# TiCDC writes these members first. A row's message that is damaged behind them still names its table.
+_BEGINNING = re.compile(
+    rb'\s*\{"id":\d+,"database":("(?:[^"\\]|\\.){0,512}"),"table":("(?:[^"\\]|\\.){0,512}"),"pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
+    rb'"type":"(?:INSERT|UPDATE|DELETE)"'
+)
+NO_COMMIT_TS = (
+    "it carries no commit ts: the changefeed writes without the TiDB extension. Set enable-tidb-extension=true in its sink "
+    "URI. A topic that is complete can be read with --until-end and enable-tidb-extension=false in the source's URI."
+)
+_HANDLE_ONLY = (
+    "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
+    "messages yet: raise max-message-bytes of the changefeed and of the topic."
+)
+
+
+class EnvelopeKind(IntEnum):
+    """The kinds of messages."""
+
+    ROWS = 0
+    STATEMENT = 1
+    WATERMARK = 2
+    UNREADABLE = 3
+    EMPTY = 4
+
+
+@dataclass(frozen=True)
+class Envelopes:
+    """What messages are about, in their order."""
+
+    kinds: npt.NDArray[np.int8]
+    """:class:`EnvelopeKind`."""
+    databases: list[str | None]
+    """The database; ``None`` if it cannot be read. The same holds for ``tables``."""
+    tables: list[str | None]
+    commit_ts: npt.NDArray[np.int64]
+    """TSO. Without the TiDB extension, the least of the millisecond ``es``."""
+    is_exact: npt.NDArray[np.bool_]
+    """Whether ``commit_ts`` is the message's own."""
+    reasons: dict[int, str]
+    """Why a message is ``UNREADABLE``, by its number, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    kind: EnvelopeKind
+    database: str | None = None
+    table: str | None = None
+    commit_ts: int = 0
+    is_exact: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMessage:
+    """A schema change."""
+
+    database: str
+    """The current database for names without one."""
+    table: str
+    """The table afterwards; empty for a change of a database."""
+    statement: str
+
+
+def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
+    """What messages are about. With ``exact``, a message without a commit ts is ``UNREADABLE``. Never raises for a bad message."""
+    found = _parsed_together(values)
+    if found is None:
+        return _collected([_read(value, exact) for value in values])
+    extension = found.column("_tidb")
+    types, is_ddl = found.column("type"), pc.fill_null(found.column("isDdl"), False)
+    is_watermark = pc.fill_null(pc.equal(types, _WATERMARK), False)
+    is_row = pc.fill_null(pc.is_in(types, pa.array(TYPES)), False)
+    commit_ts = pc.struct_field(extension, "commitTs")
+    ts = pc.if_else(is_watermark, pc.struct_field(extension, "watermarkTs"), commit_ts)
+    whole = pc.and_(
+        pc.is_null(pc.struct_field(extension, "claimCheckLocation")),
+        pc.invert(pc.fill_null(pc.struct_field(extension, "onlyHandleKey"), False)),
+    )
+    named = pc.and_(pc.is_valid(found.column("database")), pc.is_valid(found.column("table")))
+    named_row = pc.and_(pc.and_(is_row, pc.invert(is_ddl)), pc.not_equal(found.column("table"), ""))
+    of_a_kind = pc.or_(pc.or_(is_watermark, is_ddl), named_row)
+    in_range = pc.fill_null(pc.and_(pc.greater(ts, 0), pc.less_equal(ts, MAX_TSO)), False)
+    plain = pc.and_(pc.and_(in_range, named), pc.and_(whole, of_a_kind)).to_numpy(zero_copy_only=False)
+    kinds = np.where(
+        is_watermark.to_numpy(False), EnvelopeKind.WATERMARK, np.where(is_ddl.to_numpy(False), EnvelopeKind.STATEMENT, 0)
+    )
+    envelopes = Envelopes(
+        kinds.astype(np.int8),
+        found.column("database").to_pylist(),
+        found.column("table").to_pylist(),
+        pc.fill_null(ts, 0).to_numpy(False).copy(),
+        np.ones(len(values), bool),
+        {},
+    )
+    for number in np.flatnonzero(~plain).tolist():
+        _put(envelopes, number, _read(values[number], exact))
+    return envelopes
+
+
+def read_statement_message(value: bytes) -> StatementMessage:
+    """The schema change in a message. Raises ValueError."""
+    message = _parse(value)
+    database, table, statement = (message.get(key) for key in ("database", "table", "sql"))
+    if not isinstance(database, str) or not isinstance(table, str) or not isinstance(statement, str):
+        raise ValueError("database, table and sql are not all texts")
+    return StatementMessage(database, table, statement)
+
+
+def as_line(value: bytes) -> bytes | None:
+    """The message as one line, without blanks around it; ``None`` if line breaks are in it."""
+    line = value.strip(_BLANK)
+    return None if b"\n" in line or b"\r" in line else line
+
+
+def _parsed_together(values: Sequence[bytes]) -> pa.RecordBatch | None:
+    """The messages as columns; ``None`` if one has to be looked at by itself."""
+    lines = [value.strip(_BLANK) for value in values]
+    size = sum(map(len, lines)) + len(lines)
+    # A bare null at the beginning crashes Arrow's reader and the process.
+    if not lines or size > MOST_RECORD_BYTES or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        return None
+    block = b"\n".join([*lines, b""])
+    if block.count(b"\n") != len(lines) or b"\r" in block:
+        return None
+    try:
+        # Arrow's reader accepts bytes that are not UTF-8. Checking them as one string of an array is fast.
+        offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
+        table = pyarrow.json.read_json(
+            pa.BufferReader(block),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
+        )
+    except ValueError:
+        return None
+    if table.num_rows != len(lines):
+        return None
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
+
+
+def _read(value: bytes, exact: bool) -> _Envelope:
+    """What one message is about."""
+    if not value.strip(_BLANK):
+        return _Envelope(EnvelopeKind.EMPTY)
+    try:
+        message = _parse(value)
+    except ValueError as error:
+        return _damaged(value, str(error))
+    try:
+        return _of_message(message, exact)
+    except _UnreadableError as error:
+        return _Envelope(EnvelopeKind.UNREADABLE, _text(message, "database"), _text(message, "table"), reason=str(error))
+
+
+class _UnreadableError(Exception):
+    """A message that is JSON and not what it should be; ``str()`` is the end of a sentence."""
+
+
+def _of_message(message: dict[str, object], exact: bool) -> _Envelope:
+    extension = message.get("_tidb")
+    told = extension if isinstance(extension, dict) else {}
+    if message.get("type") == _WATERMARK:
+        watermark = _tso(told.get("watermarkTs"))
+        if watermark is None:
+            raise _UnreadableError("it is a watermark without a ts in _tidb.watermarkTs.")
+        return _Envelope(EnvelopeKind.WATERMARK, "", "", watermark)
+    is_ddl = message.get("isDdl") is True
+    if not is_ddl and message.get("type") not in TYPES:
+        raise _UnreadableError(f"its type is {str(message.get('type'))[:80]!r}, which is not known.")
+    database, table = _text(message, "database"), _text(message, "table")
+    if database is None or table is None or not (table or is_ddl):
+        raise _UnreadableError("it does not name its table.")
+    if told.get("onlyHandleKey") or told.get("claimCheckLocation"):
+        raise _UnreadableError(_HANDLE_ONLY)
+    kind = EnvelopeKind.STATEMENT if is_ddl else EnvelopeKind.ROWS
+    if told.get("commitTs") is not None or exact:
+        return _Envelope(kind, database, table, _told_commit_ts(told))
+    millisecond = _tso(message.get("es"))
+    if millisecond is None or millisecond > MAX_TSO >> LOGICAL_BITS:
+        raise _UnreadableError("es is not the millisecond of a commit ts.")
+    return _Envelope(kind, database, table, millisecond << LOGICAL_BITS, is_exact=False)
+
+
+def _told_commit_ts(told: dict[str, object]) -> int:
+    if told.get("commitTs") is None:
+        raise _UnreadableError(NO_COMMIT_TS)
+    commit_ts = _tso(told["commitTs"])
+    if commit_ts is None:
+        raise _UnreadableError("_tidb.commitTs is not a commit ts.")
+    return commit_ts
+
+
+def _text(message: dict[str, object], key: str) -> str | None:
+    value = message.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _damaged(value: bytes, why: str) -> _Envelope:
+    begins = _BEGINNING.match(value)
+    try:
+        names = [json.loads(part) for part in begins.groups()] if begins else []
+    except ValueError:
+        names = []
+    database, table = names or ("", "")
+    return _Envelope(EnvelopeKind.UNREADABLE, database, table, reason=why)
+
+
+def _parse(value: bytes) -> dict[str, object]:
+    """Raises ValueError with a sentence."""
+    if len(value) > MOST_RECORD_BYTES:
+        raise ValueError(f"it has {len(value)} bytes, and no message is that large.")
+    try:
+        message = _decoder.decode(value.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not one JSON object: {error.msg} at character {error.pos + 1}.") from None
+    if not isinstance(message, dict):
+        raise ValueError("it is not one JSON object.")
+    return message
+
+
+def _integer(text: str) -> int | str:
+    """The number, or the text of a very long one, which Python refuses to read and no field of a message has."""
+    return int(text) if len(text) <= 40 else text
+
+
+_decoder = json.JSONDecoder(parse_float=str, parse_int=_integer)
+
+
+def _tso(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TSO else None
+
+
+def _collected(found: Sequence[_Envelope]) -> Envelopes:
+    count = len(found)
+    empty = Envelopes(np.zeros(count, np.int8), [None] * count, [None] * count, np.zeros(count, np.int64), np.ones(count, bool), {})
+    for number, envelope in enumerate(found):
+        _put(empty, number, envelope)
+    return empty
+
+
+def _put(envelopes: Envelopes, number: int, envelope: _Envelope) -> None:
+    envelopes.kinds[number] = envelope.kind
+    envelopes.databases[number], envelopes.tables[number] = envelope.database, envelope.table
+    envelopes.commit_ts[number], envelopes.is_exact[number] = envelope.commit_ts, envelope.is_exact
+    if envelope.kind is EnvelopeKind.UNREADABLE:
+        envelopes.reasons[number] = envelope.reason

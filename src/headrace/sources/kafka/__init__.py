@@ -1,0 +1,5 @@
+"""Reads what a TiCDC changefeed writes to a Kafka topic: canal-JSON."""
+
+from headrace.sources.kafka.source import KafkaSource, open_source
+
+__all__ = ["KafkaSource", "open_source"]

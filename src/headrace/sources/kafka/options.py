@@ -1,0 +1,110 @@
+"""The configured options of a changefeed that writes to Kafka, from the source's URI and from TiCDC's own changefeed file.
+
+Names and defaults are TiCDC's (TiCDC documentation, "Replicate Data to Kafka"). The URI takes precedence over the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.errors import DefinitionError
+from headrace.formats.canal_json import CanalJsonOptions
+from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX
+from headrace.model.uri import Uri, reject_unknown
+from headrace.sources.changefeed_file import read_changefeed_file
+
+_PROTOCOLS = ("canal-json",)
+_OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension"})
+_OWN = frozenset({"time-zone"})
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
+        *("kafka-version", "max-batch-size", "max-message-bytes", "only-output-updated-columns", "output-row-key", "read-timeout"),
+        *("replication-factor", "required-acks", "write-timeout", "output-raw-change-event"),
+    }
+)
+URI_PARAMETERS = CLUSTER_PARAMETERS | _OF_STREAM | _OWN | _WITHOUT_EFFECT
+"""All parameters that a Kafka source's URI may have, besides those of librdkafka (``kafka.…``)."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """How to read a changefeed's topic."""
+
+    topic: str
+    partition_num: int | None = None
+    """How many partitions the changefeed uses, from 0 on; ``None``: all of the topic."""
+    exact: bool = True
+    """Whether messages have to carry a commit ts (the TiDB extension)."""
+    canal_json: CanalJsonOptions = field(default_factory=CanalJsonOptions)
+
+
+def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
+    """The options of a URI and, with lower precedence, of the changefeed file at ``changefeed``. Raises DefinitionError."""
+    own = [name for name in uri.params if not name.startswith(PREFIX)]
+    reject_unknown(own, URI_PARAMETERS, "parameter of a Kafka source")
+    told: dict[str, object] = _of_file(changefeed) if changefeed else {}
+    told.update(uri.params)
+    _require_protocol(told, uri)
+    try:
+        canal_json = CanalJsonOptions(terminator="\n", time_zone=str(told.get("time-zone", "UTC")))
+    except ValueError as error:
+        raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
+    return KafkaOptions(_topic(uri), _partitions(told), _flag(told, "enable-tidb-extension", True), canal_json)
+
+
+def _of_file(path: str) -> dict[str, object]:
+    """The file's options with the URI's names.
+
+    Raises DefinitionError for settings with which a changefeed writes what Headrace does not read.
+    """
+    file = read_changefeed_file(path)
+    dispatchers = file.sink.get("dispatchers", [])
+    topics = [rule.get("topic") for rule in dispatchers if isinstance(rule, dict)] if isinstance(dispatchers, list) else []
+    if any(topics):
+        raise DefinitionError(
+            f"The changefeed file {path} dispatches tables to topics of their own, which Headrace does not read yet.",
+            "Have the changefeed write all tables to one topic.",
+        )
+    if file.sink.get("column-selectors"):
+        raise DefinitionError(f"The changefeed file {path} selects columns, which Headrace does not read from Kafka yet.")
+    kafka = file.section("kafka-config")
+    told = {key: value for key, value in {**kafka, **file.sink}.items() if key in _OF_STREAM}
+    return {key: value for key, value in told.items() if value not in ("", None)}
+
+
+def _require_protocol(told: Mapping[str, object], uri: Uri) -> None:
+    protocol = str(told.get("protocol", "")).lower()
+    if not protocol:
+        raise DefinitionError(
+            f"{uri.redacted()} does not say in which protocol the changefeed writes.", "Add ?protocol=canal-json."
+        )
+    if protocol not in _PROTOCOLS:
+        raise DefinitionError(
+            f"The protocol {protocol!r} is not one that Headrace reads from Kafka.", f"Known are: {', '.join(_PROTOCOLS)}."
+        )
+
+
+def _topic(uri: Uri) -> str:
+    topic = uri.path.strip("/")
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise DefinitionError(f"{uri.redacted()} does not name a topic.", "Write kafka://host:9092/topic?protocol=canal-json.")
+    return topic
+
+
+def _partitions(told: Mapping[str, object]) -> int | None:
+    text = str(told.get("partition-num", ""))
+    if text and not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise DefinitionError(f"partition-num={text} is not a number of partitions.")
+    return int(text) if text else None
+
+
+def _flag(told: Mapping[str, object], name: str, default: bool) -> bool:
+    value = str(told.get(name, default)).lower()
+    if value not in _TRUE | _FALSE:
+        raise DefinitionError(f"{name} must be true or false, not {value!r}.")
+    return value in _TRUE

@@ -1,0 +1,49 @@
+"""A changefeed's topic as a :class:`headrace.sources.base.DataSource`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.kafka.settings import KafkaCluster, cluster_of
+from headrace.model.split import HeldSplit
+from headrace.model.table import Column, TableSchema
+from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
+from headrace.sources.kafka.options import KafkaOptions, read_options
+from headrace.sources.kafka.reader import KafkaReader
+from headrace.sources.stream import StreamEventSource
+
+_OPTIONS = frozenset({"changefeed"})
+
+
+def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> KafkaSource:
+    """The source that a URI ``kafka://host:port[,host:port]/topic?protocol=canal-json`` names.
+
+    The option ``changefeed`` is the path of a changefeed file, for settings that are not in the URI. Does not connect. Raises
+    DefinitionError.
+    """
+    reject_unknown(options, _OPTIONS, "option of a Kafka source")
+    parsed = parse_uri(uri)
+    read = read_options(parsed, text_of(options, "changefeed"))
+    return KafkaSource(parsed.redacted().rstrip("/"), cluster_of(parsed), read)
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A topic that one changefeed writes to."""
+
+    identity: str
+    cluster: KafkaCluster
+    options: KafkaOptions
+
+    @property
+    def event_source(self) -> StreamEventSource:
+        """A new stream of changes, without a connection."""
+        return StreamEventSource(KafkaReader(self.identity, self.cluster, self.options))
+
+    def carried(self, schema: TableSchema) -> tuple[Column, ...]:
+        """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""
+        return schema.row_columns
+
+    def held(self, position: str) -> tuple[HeldSplit, ...]:
+        """Always empty: a stream's position does not list the records that a table still needs."""
+        return ()
