@@ -8,6 +8,9 @@ from headrace.formats.base import DecodeError
 class BinlogError(DecodeError):
     """Base of what is wrong with one message. The caller knows its partition and offset."""
 
+    message_number: int | None = None
+    """Which message of a batch it is, from 0, if several are read together."""
+
 
 class MalformedBinlogError(BinlogError):
     """The bytes are not a message, or the message contradicts itself."""

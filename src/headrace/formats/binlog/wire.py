@@ -25,7 +25,7 @@ _NESTED: Mapping[tuple[int, ...], frozenset[int]] = {
 }
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, at: int, end: int) -> tuple[int, int]:
     """An unsigned number of at most 64 bits, and the position after it. Raises MalformedBinlogError."""
     number = shift = 0
     for position in range(at, min(end, at + _LONGEST_VARINT)):

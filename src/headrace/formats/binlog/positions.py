@@ -1,0 +1,160 @@
+"""Finds the fields of many messages at once: the steps of a reader, each taken for all messages before the next.
+
+Everything here works on arrays of positions in one buffer that holds the messages one after the other. What does not have the
+layout that is looked for is marked as not sound, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.formats.binlog.errors import MalformedBinlogError
+from headrace.formats.binlog.wire import varint
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.uint64]
+
+_PADDING = 16
+"""The bytes behind the buffer's end that loads may touch."""
+_MOST_LENGTH = 1 << 31
+_FEW = 64
+"""From so few chains on, a loop over their fields in Python is faster than numpy's calls for each step."""
+_TOP_BITS = np.uint64(0x8080_8080_8080_8080)
+_LOW_BITS = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
+# 1 << 8k times this number has k + 1 as its highest byte.
+_LENGTH_OF = np.uint64(0x0102_0304_0506_0708)
+_JOIN = tuple(
+    (np.uint64(high), np.uint64(shift), np.uint64(low))
+    for high, shift, low in (
+        (0x7F00_7F00_7F00_7F00, 1, 0x007F_007F_007F_007F),
+        (0x3FFF_0000_3FFF_0000, 2, 0x0000_3FFF_0000_3FFF),
+        (0x0FFF_FFFF_0000_0000, 4, 0x0000_0000_0FFF_FFFF),
+    )
+)
+_ONE, _SEVEN, _EIGHT_BYTES, _EIGHT_GROUPS, _SIGN = (np.uint64(number) for number in (1, 7, 56, 56, 63))
+
+
+class Chains(NamedTuple):
+    """Fields that follow each other in their owners, in the order of their bytes."""
+
+    owner: Positions
+    """The number of the chain that the field is in."""
+    start: Positions
+    stop: Positions
+    """The content of each field, without tag and length."""
+    end: Positions
+    """For each chain, where it ends: at another field, at its owner's end, or at a field that does not fit into its owner."""
+
+
+class Buffer:
+    """Bytes, for loads at many positions at once. Positions may be anywhere from 0 to the number of bytes."""
+
+    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
+        """The parts, one after the other."""
+        self._data = b"".join((*parts, bytes(_PADDING)))
+        self.size = len(self._data) - _PADDING
+        self.bytes = np.frombuffer(self._data, np.uint8)
+        self.arrow = pa.py_buffer(self._data)
+        # Each position's next eight bytes as a number.
+        self.words: Numbers = np.ndarray(self.size + _PADDING - 7, "<u8", self._data, strides=(1,))
+
+    def varints(self, at: Positions) -> tuple[Numbers, Positions, Mask]:
+        """The number at each position, the position after it, and whether it is a sound one of at most 64 bits."""
+        words = self.words[at]
+        ends = ~words & _TOP_BITS
+        lowest = ends & (~ends + _ONE)
+        values = _joined(words & (lowest - _ONE) & _LOW_BITS)
+        lengths = ((lowest >> _SEVEN) * _LENGTH_OF >> _EIGHT_BYTES).astype(np.int64)
+        sound = np.ones(len(at), bool)
+        longer = np.flatnonzero(lowest == 0)
+        if len(longer):
+            ninth, tenth = (self.bytes[at[longer] + place].astype(np.uint64) for place in (8, 9))
+            values[longer] |= (ninth & np.uint64(0x7F)) << _EIGHT_GROUPS
+            has_ten = ninth >> _SEVEN != 0
+            values[longer] |= np.where(has_ten, tenth << _SIGN, np.uint64(0))
+            lengths[longer] = 9 + has_ten
+            sound[longer] = ~has_ten | (tenth <= _ONE)
+        return values, at + lengths, sound
+
+    def lengths(self, at: Positions) -> tuple[Positions, Positions, Mask | None]:
+        """The length at each position, the position after it, and whether it is sound (``None`` if all are)."""
+        short = self.bytes[at]
+        if not len(at) or short.max() < 0x80:
+            return short.astype(np.int64), at + 1, None
+        values, after, sound = self.varints(at)
+        sound &= values < _MOST_LENGTH
+        return np.where(sound, values, 0).astype(np.int64), after, sound
+
+    def chains(self, at: Positions, end: Positions, tag: int) -> Chains:
+        """The fields with that tag (of the wire type for bytes) that follow each other from each position on."""
+        at = at.copy()
+        found = [(np.empty(0, np.int64),) * 3]
+        active = np.arange(len(at))
+        while len(active) > _FEW:
+            here = at[active]
+            going = (here < end[active]) & (self.bytes[here] == tag)
+            if not going.all():
+                active, here = active[going], here[going]
+            length, start, sound = self.lengths(here + 1)
+            stop = start + length
+            fits = stop <= end[active]
+            if sound is not None:
+                fits &= sound
+            if not fits.all():
+                active, start, stop = active[fits], start[fits], stop[fits]
+            at[active] = stop
+            found.append((active, start, stop))
+        for owner in active.tolist():
+            places, at[owner] = self._chain(int(at[owner]), int(end[owner]), tag)
+            length, start, _ = self.lengths(np.array(places, np.int64) + 1)
+            found.append((np.full(len(places), owner), start, start + length))
+        owners, starts, stops = (np.concatenate([part[column] for part in found]) for column in range(3))
+        if len(found) > 2:
+            order = np.argsort(starts, kind="stable")
+            owners, starts, stops = owners[order], starts[order], stops[order]
+        return Chains(owners, starts, stops, at)
+
+    def _chain(self, at: int, end: int, tag: int) -> tuple[list[int], int]:
+        """The positions of the fields of one chain, and where it ends."""
+        data, places = self._data, []
+        while at < end and data[at] == tag:
+            length = data[at + 1]
+            if length < 0x80:
+                stop = at + 2 + length
+            elif data[at + 2] < 0x80:
+                stop = at + 3 + (length & 0x7F | data[at + 2] << 7)
+            else:
+                try:
+                    length, start = varint(data, at + 1, end)
+                except MalformedBinlogError:
+                    break
+                stop = start + length
+            if stop > end:
+                break
+            places.append(at)
+            at = stop
+        return places, at
+
+    def equals(self, at: Positions, expected: bytes) -> Mask:
+        """Whether these bytes are at each position. Not at a position that is too close to the end."""
+        same = at + len(expected) <= self.size
+        at = np.where(same, at, 0)
+        whole = len(expected) // 8 * 8
+        for place in range(0, whole, 8):
+            same &= self.words[at + place] == np.uint64(int.from_bytes(expected[place : place + 8], "little"))
+        for place in range(whole, len(expected)):
+            same &= self.bytes[at + place] == expected[place]
+        return same
+
+
+def _joined(groups: Numbers) -> Numbers:
+    """The groups of seven bits in each byte as one number."""
+    for high, shift, low in _JOIN:
+        groups = ((groups & high) >> shift) | (groups & low)
+    return groups
