@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,7 +34,9 @@ class SerialReader(MemoryReader):
             columns = zip(*rows, strict=True) if rows else [()] * len(RECORDS)
             yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
 
-    def decode(self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(
+        self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
         parts = []
         for ts, value in zip(records.column(1), records.column(2), strict=True):
             changes = [pickle.dumps(change) for change in pickle.loads(value.as_py())]

@@ -55,6 +55,8 @@ class StreamStatement:
     """Whether records of this stream contain shapes. Otherwise the shape follows from the text and the shape before it."""
     current_is_known: bool = True
     """Whether ``database`` was the current database when the statement ran, or the statement names a database with each table."""
+    carries_stored: bool = True
+    """Whether rows have the values of stored generated columns."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -183,6 +183,9 @@ class MemoryReader:
         ends = [PartitionEnds(str(place), first, len(records), 100.0) for place, (records, first) in enumerate(kept)]
         return [end for end in ends if int(end.partition) not in self.hidden]
 
+    def require_start(self, after: int) -> None:
+        """Nothing: tests delete records on purpose."""
+
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range."""
         place = int(of.partition)
@@ -209,7 +212,9 @@ class MemoryReader:
             raise ValueError(f"its value is damaged ({error})") from None
         return StreamStatement(record.commit_ts, record.table_id.database, statement, record.table_id, schema, partition, offset)
 
-    def decode(self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(
+        self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records."""
         columns = schema.row_columns
         rows: list[tuple[int, int, Mapping[str, object]]] = []

@@ -128,6 +128,11 @@ class TableRows:
         """Whether there are rows, or messages that may have some."""
         return bool(self._singles) or any(len(places.message) for places in self._places)
 
+    @property
+    def messages(self) -> Positions:
+        """The numbers of the messages that have rows of the table in this shape, in order."""
+        return np.unique(np.concatenate([*(places.message for places in self._places), np.array([*self._singles], np.int64)]))
+
     def block(self, schema: TableSchema, version: int, options: ValueOptions, ignored: Collection[str] = ()) -> ChangeBlock:
         """The rows in the shape of ``schema``, which is in force from ``version`` (TSO), ordered by message and mutation.
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import SourceLostError, SourceNotReadyError
+from headrace.errors import SourceNotReadyError
 from headrace.formats.base import DecodeError, SchemaMismatchError
 from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
 from headrace.kafka.client import KafkaClient, Message
 from headrace.kafka.settings import KafkaCluster
+from headrace.kafka.sizes import bytes_per_record
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
@@ -32,8 +33,6 @@ _KINDS = {
     EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
 }
 _LOGICAL = (1 << LOGICAL_BITS) - 1
-_SAMPLE_RECORDS = 100
-_LEAST_BYTES = 64.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,14 @@ class KafkaReader:
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
         return KafkaReader, (self.identity, self.cluster, self.options, self.repeats)
+
+    @property
+    def whole_transactions(self) -> bool:
+        """A transaction has a record for each row."""
+        return False
+
+    def require_start(self, after: int) -> None:
+        """Nothing is required: a topic's first records do not show what was before them."""
 
     @cached_property
     def _client(self) -> KafkaClient:
@@ -72,17 +79,9 @@ class KafkaReader:
         for partition in partitions[:wanted]:
             first, end = self._client.ends(topic, partition)
             if partition not in self._sizes and first < end:
-                self._sizes[partition] = self._bytes_per_record(partition, first, end)
-            found.append(PartitionEnds(str(partition), first, end, self._sizes.get(partition, _LEAST_BYTES)))
+                self._sizes[partition] = bytes_per_record(self._client, topic, partition, first, end)
+            found.append(PartitionEnds(str(partition), first, end, self._sizes.get(partition, 1.0)))
         return found
-
-    def _bytes_per_record(self, partition: int, first: int, end: int) -> float:
-        begin = max(first, end - _SAMPLE_RECORDS)
-        try:
-            sizes = [m.size for batch in self._client.fetch(self.options.topic, partition, begin, end) for m in batch]
-        except SourceLostError:
-            sizes = []  # removed in this moment
-        return max(_LEAST_BYTES, sum(sizes) / (end - begin))
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
@@ -114,7 +113,9 @@ class KafkaReader:
         table_id = TableId(found.database, found.table)
         return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
 
-    def decode(self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(
+        self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records. Raises BadRecordError."""
         lines = []
         for number, value in enumerate(records.column("value").to_pylist()):

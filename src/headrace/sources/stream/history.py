@@ -26,7 +26,7 @@ from headrace.model.containment import contained
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.outcome import Problem
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.model.table import Generated, TableId, TableSchema, folded_name
 from headrace.sources.base import KeptShapes
 
 _VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
@@ -210,7 +210,8 @@ class StreamHistory:
             schema = shape_after(statement, told.table_id, before, pattern, collation=collation)
         if schema is None or statement.kind in _VIEWS:
             return None
-        return annotate(text, replace(schema, table_id=told.table_id), pattern if statement.like else before)
+        after = annotate(text, replace(schema, table_id=told.table_id), pattern if statement.like else before)
+        return after if told.carries_stored else _without_stored(after)
 
     def _move(
         self,
@@ -249,6 +250,14 @@ class StreamHistory:
             self._partitionings[told.table_id] = partitioning
             self._versions.setdefault(told.table_id, {})[told.commit_ts] = after
         return gone
+
+
+def _without_stored(schema: TableSchema) -> TableSchema:
+    """The shape in which stored generated columns are like virtual ones: rows do not have them, and they identify no row."""
+    columns = tuple(replace(c, generated=Generated.VIRTUAL) if c.generated is not None else c for c in schema.columns)
+    shape = replace(schema, columns=columns)
+    key = [shape.column(name) for name in schema.handle_key]
+    return shape if all(c.primary_key or c.generated is None for c in key) else replace(shape, handle_key=())
 
 
 def _rename(told: StreamStatement) -> Rename | None:

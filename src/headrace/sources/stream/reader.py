@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -54,6 +54,10 @@ class StreamReader(Protocol):
         """
         ...
 
+    def require_start(self, after: int) -> None:
+        """Raises SourceLostError if changes above ``after`` (TSO) may not be kept any more. For a pipeline that begins there."""
+        ...
+
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range in the order of their offsets, as ``headrace.sources.stream.records.RECORDS``.
 
@@ -65,10 +69,14 @@ class StreamReader(Protocol):
         """The schema change in a record of the kind ``STATEMENT``. Raises ValueError if it cannot be read."""
         ...
 
-    def decode(self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(
+        self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records of one table (``headrace.sources.stream.records.PIECE``), and the number of rows of each record.
 
         The rows have the layout of a block (``headrace.model.block``) without the place in the source, which the caller adds.
-        ``schema`` is the shape in force at their commit ts. Raises BadRecordError for the first record that cannot be read.
+        ``schema`` is the shape in force at their commit ts. ``other_columns`` are the folded names of columns that only the table's
+        shape before or after that has: a record may have them while a schema change is under way. Raises BadRecordError for the
+        first record that cannot be read.
         """
         ...

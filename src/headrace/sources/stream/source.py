@@ -107,6 +107,8 @@ class StreamEventSource:
     ) -> Offer:
         """Stages new records, and makes an offer of everything staged. Raises SourceUnreachableError, SourceLostError."""
         place = StreamPosition.parse(position)
+        if not place.partitions and checkpoint > 0:
+            self.reader.require_start(checkpoint)
         kept_from = {p.partition: p.first for p in self.reader.ends()} if isinstance(learned, Staged) else {}
         former = learned if isinstance(learned, Staged) and learned.follows(place, kept_from) else Staged()
         kept = former.needed(place)
@@ -358,15 +360,19 @@ class _Reading:
         while done < records.num_rows and self.problem is None:
             rest = records.slice(done)
             try:
-                rows, _ = self.reader.decode(self.split.table_id, self.split.schema, rest)
+                rows = self._decoded(rest)
                 done = records.num_rows
             except BadRecordError as error:
                 good = rest.slice(0, error.record)
-                rows = self.reader.decode(self.split.table_id, self.split.schema, good)[0] if error.record else None
+                rows = self._decoded(good) if error.record else None
                 self._reject(rest.slice(error.record, 1), error)
                 done += error.record + 1
             if rows is not None and rows.num_rows:
                 yield from self._placed(rows)
+
+    def _decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        split = self.split
+        return self.reader.decode(split.table_id, split.schema, records, split.other_columns)[0]
 
     def _placed(self, rows: pa.RecordBatch) -> Iterator[ChangeBlock]:
         split = self.split

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -11,7 +11,7 @@ from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split
 from headrace.model.stream import Between, StagedPiece, StageReport, StreamStatement
-from headrace.model.table import NOBODYS, TableId
+from headrace.model.table import NOBODYS, TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
@@ -32,6 +32,8 @@ class StagedSplit(Split):
     """Whether the writer of the stream certainly restarted before it."""
     given_up: tuple[int, ...] = ()
     """The offsets of records that were given up."""
+    other_columns: frozenset[str] = frozenset()
+    """The folded names of columns that only the table's shape before or after this one has."""
 
     @property
     def place(self) -> SourcePlace:
@@ -161,7 +163,8 @@ def splits(
         first = versions[0][0]
         beginnings = [first if history.begins(table_id, first) else 0, *(version for version, _ in versions[1:])]
         rank = 0
-        for above, (version, schema), up_to in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], strict=True):
+        others = _other_columns([schema for _, schema in versions])
+        for above, (version, schema), up_to, names in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], others, strict=True):
             for of in _between(pieces, max(own, above), min(up_to, watermark)):
                 piece = of.piece
                 least = max(above, of.seen) if whole_transactions else above
@@ -181,10 +184,17 @@ def splits(
                     of.interrupted and not whole_transactions,
                     of.anew and not whole_transactions,
                     tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
+                    names,
                     earliest=max(piece.min_ts, least + 1) if above == 0 else None,
                     latest=min(piece.max_ts, up_to),
                 )
                 rank += 1
+
+
+def _other_columns(shapes: Sequence[TableSchema]) -> list[frozenset[str]]:
+    """For each shape of a table, the columns that only the shapes next to it have."""
+    names = [frozenset(), *(frozenset(shape.places) for shape in shapes), frozenset()]
+    return [(before | after) - own for before, own, after in zip(names, names[1:], names[2:], strict=False)]
 
 
 class _Follows(IntEnum):

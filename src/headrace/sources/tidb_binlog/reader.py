@@ -1,0 +1,194 @@
+"""A Drainer's topic as a :class:`headrace.sources.stream.reader.StreamReader`.
+
+Only partition 0 is used. Each record is one transaction or one DDL job, and promises that no new transaction below its commit ts
+follows: Drainer sends them in the order of their commit ts, and begins again at an earlier one when it restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.errors import SourceLostError
+from headrace.formats.base import DecodeError
+from headrace.formats.binlog.by_table import by_table
+from headrace.formats.binlog.columns import BinlogBatch
+from headrace.formats.binlog.errors import BinlogError
+from headrace.formats.binlog.messages import read_binlog
+from headrace.formats.binlog.wire import peek_commit_ts
+from headrace.kafka.client import KafkaClient, Message
+from headrace.kafka.settings import KafkaCluster
+from headrace.kafka.sizes import bytes_per_record
+from headrace.model.block import SEQ
+from headrace.model.cut import Repeats
+from headrace.model.stream import PartitionEnds, Range, StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import MAX_TSO, tso_and_time
+from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.records import RECORDS, RecordKind
+from headrace.sources.tidb_binlog.options import BinlogOptions
+
+PARTITION = 0
+_NO_TIME = "it has no commit ts of a transaction."
+_Row = tuple[int, RecordKind, str, str, int, bytes]
+"""A row of ``RECORDS``."""
+
+
+@dataclass(frozen=True)
+class BinlogReader:
+    """Reads a topic, on the driver and in tasks. A range is read with a connection of its own."""
+
+    identity: str
+    cluster: KafkaCluster
+    options: BinlogOptions
+    _sizes: list[float] = field(default_factory=list, compare=False, repr=False)
+    """The bytes per record, as the first look at the topic found them."""
+
+    def __reduce__(self) -> tuple[type[BinlogReader], tuple[object, ...]]:
+        return BinlogReader, (self.identity, self.cluster, self.options)
+
+    @property
+    def repeats(self) -> Repeats:
+        """A record is a whole transaction, which may change a row several times."""
+        return Repeats.TRANSACTIONS
+
+    @property
+    def whole_transactions(self) -> bool:
+        """Drainer repeats whole records, and only those below what it has sent before."""
+        return True
+
+    @cached_property
+    def _client(self) -> KafkaClient:
+        """The driver's connection, for offsets."""
+        return self.cluster.connect()
+
+    def ends(self) -> Sequence[PartitionEnds]:
+        """The one partition. Raises SourceUnreachableError, SourceNotReadyError. The first look at it reads its last records."""
+        self._client.partitions(self.options.topic)
+        first, end = self._client.ends(self.options.topic, PARTITION)
+        if not self._sizes and first < end:
+            self._sizes.append(bytes_per_record(self._client, self.options.topic, PARTITION, first, end))
+        return [PartitionEnds(str(PARTITION), first, end, self._sizes[0] if self._sizes else 1.0)]
+
+    def require_start(self, after: int) -> None:
+        """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO)."""
+        first, end = self._client.ends(self.options.topic, PARTITION)
+        if self.options.allow_gap or first in (0, end):
+            return
+        for messages in self._client.fetch(self.options.topic, PARTITION, first, min(end, first + 1)):
+            commit_ts = peek_commit_ts(messages[0].value or b"")
+            if commit_ts > after:
+                raise SourceLostError(
+                    f"The topic {self.options.topic} begins at {tso_and_time(commit_ts)} (offset {first}), and the pipeline at "
+                    f"{tso_and_time(after)}: what was committed in between may not be kept any more.",
+                    "Load the tables as of a later time and begin there, or set allow-gap=true in the URI if nothing is missing.",
+                )
+
+    def records(self, of: Range) -> Iterator[pa.RecordBatch]:
+        """The records of a range. Raises SourceUnreachableError, SourceLostError."""
+        with self.cluster.connect() as client:
+            for messages in client.fetch(self.options.topic, PARTITION, of.start, of.end):
+                columns = zip(*_rows(messages), strict=True)
+                yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """The schema change of a record. Raises ValueError."""
+        try:
+            message = read_binlog(value)
+            assert message.ddl is not None, "the record was found to have a statement"
+            text = message.ddl.text
+        except DecodeError as error:
+            raise ValueError(error.message) from None
+        table_id = message.ddl.table_id
+        read = read_statement(text, "")
+        if read.kind in (StatementKind.DROP_TABLE, StatementKind.DROP_VIEW) and len(read.tables) > 1:
+            # There is a record for each of the tables, with the whole statement.
+            text = f"DROP {'TABLE' if read.kind is StatementKind.DROP_TABLE else 'VIEW'} {table_id.quoted}"
+        return StreamStatement(
+            message.commit_ts,
+            table_id.database,
+            text,
+            table_id,
+            None,
+            partition,
+            offset,
+            tells_shape=False,
+            current_is_known=_shows_current(read),
+            carries_stored=False,  # in updates Drainer sends NULL for all generated columns
+        )
+
+    def decode(
+        self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """The rows of records. Raises BadRecordError."""
+        if generated := next((name for name in schema.handle_key if schema.column(name).generated is not None), None):
+            message = f"the table's key has the generated column {generated}, whose values a binlog does not have in updates."
+            raise BadRecordError(0, message, column=generated, hint="Leave the table out with --tables, or declare another key.")
+        first = 0
+        try:
+            batch = BinlogBatch(records.column("value").to_pylist())
+            parts = []
+            for rows in batch.tables:
+                first = int(rows.messages[0])
+                parts.append(rows.block(schema, 0, self.options.values, other_columns).batch)
+        except DecodeError as error:
+            number = error.message_number if isinstance(error, BinlogError) else None
+            raise BadRecordError(
+                first if number is None else number, error.message, column=error.column, value=error.value, hint=error.hint
+            ) from None
+        (result,) = pa.Table.from_batches(parts).sort_by(SEQ).combine_chunks().to_batches()
+        mutations = result.column(SEQ).to_numpy() // 2
+        messages = np.searchsorted(batch.first_mutation, mutations, side="right") - 1
+        return result, np.bincount(messages, minlength=len(batch)).tolist()
+
+
+def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
+    """The rows of ``RECORDS`` of these messages. One that cannot be read does not keep others from being read together."""
+    begin = 0
+    while begin < len(messages):
+        rest = messages[begin:]
+        values = [message.value or b"" for message in rest]
+        try:
+            batch, bad = BinlogBatch(values), None
+        except BinlogError as error:
+            bad = error
+            number = error.message_number or 0
+            batch = BinlogBatch(values[:number])
+        yield from _read_rows(rest[: len(batch)], batch)
+        begin += len(batch)
+        if bad is not None:
+            yield rest[len(batch)].offset, RecordKind.UNKNOWN, "", "", 0, bad.message.encode()
+            begin += 1
+
+
+def _read_rows(messages: Sequence[Message], batch: BinlogBatch) -> Iterator[_Row]:
+    tables: list[set[TableId]] = [set() for _ in messages]
+    for rows in batch.tables:
+        for number in rows.messages.tolist():
+            tables[number].add(rows.table_id)
+    for number, (message, commit_ts) in enumerate(zip(messages, batch.commit_ts.tolist(), strict=True)):
+        value = message.value or b""
+        if not 0 < commit_ts <= MAX_TSO:
+            yield message.offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode()
+            continue
+        if (ddl := batch.statements.get(number)) is not None:
+            yield message.offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value
+        of_tables = by_table(value) if len(tables[number]) > 1 else dict.fromkeys(tables[number], value)
+        for table_id, part in of_tables.items():
+            yield message.offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part
+        yield message.offset, RecordKind.WATERMARK, "", "", commit_ts, b""
+
+
+def _shows_current(read: Statement) -> bool:
+    """Whether the database of a record was the current one, or no table is named without a database.
+
+    ``read`` is the statement, read with an empty current database. A record has the database of its table, which for RENAME TABLE
+    is the new one.
+    """
+    own = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
+    return own is None or not own.database or all(mention.table_id.database for mention in read.mentions)

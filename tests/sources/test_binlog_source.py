@@ -1,0 +1,191 @@
+"""What a topic of TiDB's binlog may hold besides good messages, from a real broker: nothing is lost, each error says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from harness import run_once
+from headrace import faults
+from headrace.cli.main import main
+from headrace.formats.binlog import slave_binlog_pb2 as pb
+from headrace.testing.engine import LocalEngine
+from headrace.testing.faults import Crashed
+from kafka_server import KafkaBroker, Record
+
+pytestmark = [pytest.mark.server, pytest.mark.pipeline]
+
+FIRST = 470605854321410048
+MINUTE = 60_000 << 18
+
+
+def ddl(minute: int, statement: str, table: str = "t", schema: str = "shop") -> bytes:
+    message = pb.Binlog(type=1, commit_ts=FIRST + minute * MINUTE)
+    message.ddl_data.schema_name, message.ddl_data.table_name = schema.encode(), table.encode()
+    message.ddl_data.ddl_query = statement.encode()
+    return message.SerializeToString()
+
+
+def rows(minute: int, *ids: int, table: str = "t", more: tuple[str, ...] = (), deleted: tuple[int, ...] = ()) -> bytes:
+    """A transaction that inserts rows with these ids, and deletes some; ``more`` are further INT columns, with the value 7."""
+    message = pb.Binlog(type=0, commit_ts=FIRST + minute * MINUTE)
+    changes = message.dml_data.tables.add()
+    changes.schema_name, changes.table_name = b"shop", table.encode()
+    for name in ("id", *more):
+        info = changes.column_info.add()
+        info.name, info.mysql_type, info.is_primary_key, info.flen, info.decimal = name.encode(), b"int", name == "id", 11, 0
+    for kind, row in [*((0, n) for n in ids), *((2, n) for n in deleted)]:
+        mutation = changes.mutations.add()
+        mutation.type = kind
+        for value in (row, *(7 for _ in more)):
+            mutation.row.columns.add().int64_value = value
+    return message.SerializeToString()
+
+
+BEGIN = [ddl(0, "CREATE DATABASE `shop`;", ""), ddl(1, "CREATE TABLE `t` (`id` INT PRIMARY KEY);"), rows(2, 1)]
+
+
+class Topic:
+    """A topic, and the DuckDB file into which it is replicated."""
+
+    def __init__(self, kafka: KafkaBroker, folder: Path) -> None:
+        self.kafka, self.folder, self.name = kafka, folder, kafka.make_topic()
+
+    @property
+    def uri(self) -> str:
+        return f"tidb-binlog://{self.kafka.server}/{self.name}"
+
+    @property
+    def sink(self) -> str:
+        return f"duckdb://{self.folder / 'target.duckdb'}"
+
+    def write(self, *messages: bytes) -> None:
+        self.kafka.write(self.name, [Record(message) for message in messages])
+
+    def run(self, uri: str = "", **more: object) -> int:
+        return run_once(uri or self.uri, self.sink, None, "shop", LocalEngine(), **more)
+
+    def ids(self, table: str = "t") -> list[tuple[object, ...]]:
+        with duckdb.connect(str(self.folder / "target.duckdb")) as connection:
+            return connection.sql(f"SELECT * FROM shop.{table} ORDER BY ALL").fetchall()
+
+
+@pytest.fixture
+def topic(kafka: KafkaBroker, tmp_path: Path) -> Topic:
+    return Topic(kafka, tmp_path)
+
+
+def test_a_damaged_message_holds_what_follows_until_it_is_given_up(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, rows(3, 2)[:-3], rows(4, 3))
+    topic.run()
+    told = capsys.readouterr().err
+    assert "partition 0, offset 3" in told
+    assert "headrace table skip --partition 0 --offset 3" in told
+    assert topic.ids() == [(1,)]
+    assert main(["table", "skip", "--partition", "0", "--offset", "3", "--sink", topic.sink, "--name", "shop", "--yes"]) == 0
+    assert topic.run() == 0
+    assert topic.ids() == [(1,), (3,)]
+
+
+def test_a_column_of_a_change_that_is_under_way_is_passed_over(topic: Topic) -> None:
+    """TiDB writes a new column before its ALTER is done, so a message may have it. It is known once the statement is there."""
+    topic.write(*BEGIN, rows(3, 2, more=("n",)))
+    topic.run()
+    topic.write(ddl(4, "ALTER TABLE `t` ADD COLUMN `n` INT DEFAULT 5;"), rows(5, 3, more=("n",)), rows(6, 4, more=("n", "m")))
+    topic.write(ddl(7, "ALTER TABLE `t` ADD COLUMN `m` INT DEFAULT 6;"), ddl(8, "ALTER TABLE `t` DROP COLUMN `n`;"))
+    topic.write(rows(9, 5, more=("n", "m")), rows(10, 6, more=("m",)))
+    assert topic.run() == 0
+    assert topic.ids() == [(1, 6), (2, 6), (3, 6), (4, 6), (5, 7), (6, 7)]
+
+
+def test_a_column_that_no_statement_adds_stops_its_table(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, ddl(2, "CREATE TABLE `u` (`id` INT PRIMARY KEY);", "u"), rows(3, 2, more=("n",)), rows(4, 9, table="u"))
+    topic.write(rows(5, 10, table="u"))
+    assert topic.run() == 3
+    assert "shop.t" in (told := capsys.readouterr().err)
+    assert "has the column n, which the schema does not have" in told
+    assert "partition 0, offset 4" in told
+    assert topic.ids("u") == [(9,), (10,)]
+
+
+def test_one_message_that_inserts_and_deletes_a_row_leaves_none(topic: Topic) -> None:
+    topic.write(*BEGIN, rows(3, 2, 3, deleted=(2,)))
+    assert topic.run() == 0
+    assert topic.ids() == [(1,), (3,)]
+
+
+def test_a_drop_of_several_tables_comes_once_for_each(topic: Topic) -> None:
+    topic.write(*BEGIN, ddl(3, "CREATE TABLE `u` (`id` INT PRIMARY KEY);", "u"))
+    topic.write(ddl(4, "DROP TABLE `t`, `u`;"), ddl(5, "CREATE TABLE `t` (`id` INT PRIMARY KEY);"), rows(6, 5))
+    topic.write(ddl(7, "DROP TABLE `t`, `u`;", "u"))
+    assert topic.run() == 0
+    assert topic.ids() == [(5,)]
+    with pytest.raises(duckdb.CatalogException):
+        topic.ids("u")
+
+
+def test_a_topic_that_begins_after_the_start_is_refused(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, rows(3, 2), rows(4, 3))
+    topic.kafka.delete_records(topic.name, 3)
+    assert topic.run(start=FIRST + MINUTE) == 4
+    told = capsys.readouterr().err
+    assert "begins at" in told
+    assert "(offset 3)" in told
+    assert "allow-gap=true" in told
+
+
+def test_records_that_are_gone_before_they_were_read_end_the_run(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN)
+    assert topic.run() == 0
+    topic.write(rows(3, 2), rows(4, 3))
+    topic.kafka.delete_records(topic.name, 4)
+    assert topic.run() == 4
+    assert "Records 3 to 3 of partition 0" in capsys.readouterr().err
+    assert topic.ids() == [(1,)]
+
+
+def test_an_empty_topic_and_one_that_does_not_exist(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    assert topic.run(f"tidb-binlog://{topic.kafka.server}/none") == 4
+    assert "The topic none does not exist" in capsys.readouterr().err
+    assert topic.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("uri", "sentence"),
+    [
+        ("tidb-binlog://127.0.0.1:1/", "names neither a topic nor a cluster id"),
+        ("tidb-binlog://127.0.0.1:1/?cluster-id=x", "cluster-id must be a number"),
+        ("tidb-binlog://127.0.0.1:1/t?time-zone=Nowhere", "time zone"),
+        ("tidb-binlog://127.0.0.1:1/t?protocol=canal-json", "Unknown parameter of a binlog source 'protocol'"),
+    ],
+)
+def test_wrong_uris_are_refused(uri: str, sentence: str, topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    assert topic.run(uri) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("killed_at", range(2, 40, 4))
+def test_a_run_that_is_killed_leaves_nothing_out_and_repeats_nothing(topic: Topic, killed_at: int) -> None:
+    topic.write(*BEGIN, ddl(2, "CREATE TABLE `bag` (`id` INT);", "bag"), rows(3, 5, 5, table="bag"), rows(4, 2))
+    topic.write(ddl(5, "ALTER TABLE `t` ADD COLUMN `n` INT;"), rows(3, 5, 5, table="bag"), rows(4, 2))
+    topic.write(ddl(5, "ALTER TABLE `t` ADD COLUMN `n` INT;"), rows(6, 3, more=("n",)), rows(7, 5, table="bag", deleted=(5,)))
+    left = killed_at
+
+    def strike(moment: faults.Moment, step: faults.FaultPoint, detail: str) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise Crashed(f"{moment} {step}")
+
+    former = faults.arm(strike)
+    try:
+        topic.run()
+    except Crashed:
+        pass
+    finally:
+        faults.arm(former)
+    assert topic.run() == 0
+    assert topic.ids() == [(1, None), (2, None), (3, 7)]
+    assert topic.ids("bag") == [(5,), (5,)]
