@@ -122,7 +122,7 @@ dist: $(DEV) ## Build sdist and wheel into dist, with their bill of materials; p
 	@cd dist && ../$(PY) -c 'from hashlib import sha256; from pathlib import Path; \
 	  [print(sha256(path.read_bytes()).hexdigest(), path) for path in sorted(Path().iterdir())]'
 
-clean: ## Remove .venv, the caches, and what demo and bench left; .tidb stays, since it takes long to build
+clean: ## Remove .venv, the caches, and what demo and bench left; .tidb and .kafka stay, since they take long to get
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf headrace-demo spark-warehouse metastore_db derby.log bench-result.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ from sampling import IS_SAMPLE, left_out
 from servers import MariaDb, S3Server, running_mariadb, running_s3
 
 if TYPE_CHECKING:
+    from kafka_server import KafkaBroker
     from places import Place
 
 _FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MYSQL_", "PYSPARK_", "SPARK_")
@@ -81,6 +82,15 @@ def s3() -> Iterator[S3Server]:
     """The session's S3 store; take a bucket of your own from it with ``make_bucket()``."""
     with running_s3() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """The session's Kafka broker; take a topic of your own from it with ``make_topic()``."""
+    from kafka_server import running_kafka
+
+    with running_kafka() as broker:
+        yield broker
 
 
 @pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])

@@ -182,15 +182,16 @@ def run_once(
 ) -> int:
     """Catches up and returns the exit code, in this process and on its one Spark session unless ``engine`` is another.
 
-    ``more`` are fields of the definition (``adopt``) or of its run options (``until``, ``start``, ``includes``).
+    ``more`` are fields of the definition (``adopt``) or of its run options (``until``, ``until_end``, ``quiet``, ``start``,
+    ``includes``).
     """
-    options = {key: more.pop(key) for key in ("until", "start", "includes") if key in more}
+    options = {key: more.pop(key) for key in ("until", "until_end", "quiet", "start", "includes") if key in more}
     definition = Definition(
         source=source_uri,
         sink=sink_uri,
         name=name,
         changefeed=str(changefeed) if changefeed else None,
-        options=RunOptions(once=True, **options),
+        options=RunOptions(once=not options.get("until_end"), **options),
         **more,
     )
     with RunDisplay(make_output(json=False)) as display:

@@ -1,4 +1,4 @@
-"""The conformance data are what the real programs wrote, byte for byte: a changed byte would make the tests over them worthless."""
+"""The conformance data are the real encoders' output, byte for byte: a changed byte would make every test over them worthless."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ORIGINALS = HERE.parents[2] / "shared" / "conformance"
-SETS = {"ticdc-storage": 1000, "tidb-binlog": 50}
-"""Each set of cases, and how many files it has at least."""
+SETS = {"ticdc-storage": 1000, "tidb-binlog": 50, "ticdc-kafka": 25}
+"""Each set of cases, and how many files it has at least. Of ``ticdc-kafka`` only the protocols that are read have been copied."""
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -45,5 +45,6 @@ def test_the_copy_is_what_the_manifest_records(name: str, copy: dict[str, str]) 
 
 def test_the_copy_equals_the_original_where_that_is_at_hand(name: str, copy: dict[str, str]) -> None:
     # Outside the place where Headrace is developed there is only the manifest to compare with.
-    original = ORIGINALS / name
-    assert copy == (digests(original) if original.is_dir() else recorded(name))
+    found = digests(ORIGINALS / name) if (ORIGINALS / name).is_dir() else recorded(name)
+    wanted = {path: digest for path, digest in found.items() if path in copy} if name == "ticdc-kafka" else found
+    assert copy == wanted

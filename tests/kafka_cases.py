@@ -1,0 +1,122 @@
+"""The golden records of TiCDC's Kafka protocols, and what the upstream held at each of their watermarks.
+
+``tests/conformance/ticdc-kafka/README.md`` says how the data came about and how values are written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness import ExpectedTable, State
+from kafka_server import Record
+
+CASES = Path(__file__).parent / "conformance" / "ticdc-kafka"
+
+
+@dataclass(frozen=True)
+class GoldenRecord:
+    """A record, and what is known of it besides its bytes."""
+
+    record: Record
+    kind: str
+    """row, ddl, checkpoint."""
+    offset: int
+
+
+@dataclass(frozen=True)
+class KafkaCase:
+    """One case of a protocol."""
+
+    protocol: str
+    name: str
+
+    @property
+    def _folder(self) -> Path:
+        return CASES / self.protocol / self.name
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads((self._folder / "case.json").read_bytes())["config"]
+        return config
+
+    @cached_property
+    def _expected(self) -> dict[str, Any]:
+        expected: dict[str, Any] = json.loads((self._folder / "expected.json").read_bytes())
+        return expected
+
+    @property
+    def partitions(self) -> int:
+        return int(self._config["partitions"])
+
+    @cached_property
+    def records(self) -> list[GoldenRecord]:
+        """In the order in which TiCDC produced them."""
+        return [_record(json.loads(line)) for line in (self._folder / "records.jsonl").read_bytes().splitlines()]
+
+    @property
+    def final(self) -> State:
+        """The state that all records lead to."""
+        return State(0, self._databases, tuple(map(_table, self._expected["final_state"])))
+
+    def rounds(self) -> list[list[Record]]:
+        """The records up to each watermark of all partitions; those after the last one come with the last."""
+        found: list[list[Record]] = [[]]
+        watermarks = 0
+        for golden in self.records:
+            found[-1].append(golden.record)
+            watermarks += golden.kind == "checkpoint"
+            if golden.kind == "checkpoint" and watermarks % self.partitions == 0:
+                found.append([])
+        *rounds, rest = found
+        return [*rounds[:-1], rounds[-1] + rest]
+
+    def states(self) -> Iterator[State]:
+        """The state at each watermark. Only for cases whose statements do nothing but to create."""
+        rows: dict[tuple[str, str], dict[tuple[object, ...], Mapping[str, Any]]] = {}
+        known = {(t["schema"], t["table"]): t for t in self._expected["final_state"]}
+        for event in self._expected["events"]:
+            name = (event.get("schema", ""), event.get("table", ""))
+            if event["kind"] == "watermark":
+                tables = (
+                    _table({**known[n], "rows": [[r[c] for c in known[n]["columns"]] for r in at.values()]})
+                    for n, at in rows.items()
+                )
+                yield State(event["commit_ts"], self._databases, tuple(tables))
+            elif event["kind"] == "ddl" and name[1]:
+                rows[name] = {}
+            elif event["kind"] == "row":
+                for image in ("before", "after"):
+                    if event.get(image) is not None:
+                        key = tuple(event[image][column] for column in known[name]["primary_key"])
+                        rows[name].pop(key, None)
+                if event.get("after") is not None:
+                    rows[name][key] = event["after"]
+
+    @property
+    def _databases(self) -> frozenset[str]:
+        return frozenset(event["schema"] for event in self._expected["events"] if event["kind"] == "ddl")
+
+
+def _record(line: dict[str, Any]) -> GoldenRecord:
+    key, value = (None if line[name] is None else base64.b64decode(line[name]) for name in ("key_b64", "value_b64"))
+    return GoldenRecord(Record(value, line["partition"], key), line["type"], line["offset"])
+
+
+def _table(document: dict[str, Any]) -> ExpectedTable:
+    types = dict(zip(document["columns"], document["column_types"], strict=True))
+    rows = tuple(tuple(map(_text, row)) for row in document["rows"])
+    kind = "VIEW" if document["create_table"].startswith("CREATE ALGORITHM") else "BASE TABLE"
+    return ExpectedTable(document["schema"], document["table"], kind, types, tuple(document["primary_key"]), rows)
+
+
+def _text(value: Any) -> str | None:
+    """The value as the storage cases write it."""
+    if isinstance(value, dict):
+        return str(value["hex"] if "hex" in value else value["text"])
+    return value if value is None or isinstance(value, str) else repr(value)
