@@ -603,7 +603,8 @@ def test_a_partition_that_a_run_has_seen_stays_known_before_its_first_cut(tmp_pa
     world.run()
     world.check()
     assert [notice.sentence() for notice in world.notices] == [
-        "The stream does not name its partition 1 any more: nothing above its watermark is applied until it does."
+        "Partition 1 has no watermark, and others have: nothing is applied until it has one.",
+        "The stream does not name its partition 1 any more: nothing above its watermark is applied until it does.",
     ]
 
 

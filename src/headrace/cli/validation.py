@@ -27,6 +27,7 @@ from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.record_owner import require_owner
 from headrace.sinks.reserved import Reserved
+from headrace.sources.base import StreamSource
 
 _TABLES_SHOWN = 5
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
@@ -117,6 +118,11 @@ def _source_checks(
         source = open_source(pipeline.source, source_options(pipeline.changefeed))
         if record is not None:
             require_owner(pipeline.name, record.source_identity, source.identity)
+        if isinstance(source.event_source, StreamSource):
+            source.event_source.mark("")
+            detail = f"{source.identity} can be read; headrace inspect shows what is in it"
+            yield Check("source", CheckState.OK, detail)
+            return
         offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
         yield Check("source", CheckState.FAILED, error.message, error.hint)

@@ -32,6 +32,10 @@ _KINDS = {
     EnvelopeKind.WATERMARK: RecordKind.WATERMARK,
     EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
 }
+_SURPLUS = (
+    "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
+    "surplus one."
+)
 _LOGICAL = (1 << LOGICAL_BITS) - 1
 
 
@@ -80,7 +84,8 @@ class KafkaReader:
             first, end = self._client.ends(topic, partition)
             if partition not in self._sizes and first < end:
                 self._sizes[partition] = bytes_per_record(self._client, topic, partition, first, end)
-            found.append(PartitionEnds(str(partition), first, end, self._sizes.get(partition, 1.0)))
+            size = self._sizes.get(partition, 1.0)
+            found.append(PartitionEnds(str(partition), first, end, size, _SURPLUS if wanted is None else ""))
         return found
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
+from headrace.model.inspection import Checkup, Inspection
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
+from headrace.sources.base import Progress
+from headrace.sources.kafka.inspection import check_topic, inspect_topic
 from headrace.sources.kafka.options import KafkaOptions, read_options
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.stream import StreamEventSource
@@ -36,9 +39,21 @@ class KafkaSource:
     options: KafkaOptions
 
     @property
+    def _reader(self) -> KafkaReader:
+        return KafkaReader(self.identity, self.cluster, self.options)
+
+    @property
     def event_source(self) -> StreamEventSource:
         """A new stream of changes, without a connection."""
-        return StreamEventSource(KafkaReader(self.identity, self.cluster, self.options))
+        return StreamEventSource(self._reader)
+
+    def inspect(self, *, count_rows: bool = False) -> Inspection:
+        """See ``InspectableSource.inspect``. The files of a version are the partitions that have rows of it."""
+        return inspect_topic(self._reader, count_rows=count_rows)
+
+    def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
+        """See ``InspectableSource.check``. Progress is in records."""
+        return check_topic(self._reader, progress)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""

@@ -33,6 +33,7 @@ from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.late import late_notices
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.reader import BadRecordError, StreamReader
+from headrace.sources.stream.silent import silent_notices
 from headrace.sources.stream.stage import stage
 from headrace.sources.stream.staged import Staged, StagedSplit, splits
 
@@ -138,7 +139,10 @@ class StreamEventSource:
                 *_shapeless(staged, history, reached, watermark),
                 *(_of_the_future(staged, latest) if final else ()),
             ),
-            notices=(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged), *late),
+            notices=(
+                *(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged), *late),
+                *silent_notices(staged, partitions, place, least),
+            ),
             repeats=self.reader.repeats,
             learned=staged,
             more=more,

@@ -1,0 +1,219 @@
+"""A report about a changefeed's topic: partitions, tables, schema changes, the watermark, and likely errors.
+
+Reads the whole topic. Needs no Spark and no ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.ddl.told import source_tables
+from headrace.model.inspection import Checkup, Finding, Inspection, Severity, TableInspection, VersionInspection
+from headrace.model.place import PlaceInStream
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import PartitionEnds, Range, StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import tso_to_datetime
+from headrace.sources.base import Progress
+from headrace.sources.kafka.reader import KafkaReader
+from headrace.sources.stream.history import StreamHistory
+from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.records import PIECE, RecordKind
+
+_MOST_ALIKE = 3
+"""The most findings of one kind, table and text that are kept. All are counted."""
+_RANGE_RECORDS = 100_000
+
+
+@dataclass
+class _Rows:
+    """What there is of one version of a table."""
+
+    partitions: set[str] = field(default_factory=set)
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class _Contents:
+    """What a topic has."""
+
+    ends: Sequence[PartitionEnds]
+    statements: list[StreamStatement] = field(default_factory=list)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[tuple[str, Severity]] = field(default_factory=Counter)
+    rows: dict[TableId, list[tuple[str, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """The partition, the commit ts (TSO) and the bytes of each message with a row."""
+    _alike: Counter[tuple[str, TableId | None, str]] = field(default_factory=Counter)
+
+    def add(
+        self, kind: str, message: str, place: str = "", table_id: TableId | None = None, severity: Severity = Severity.ERROR
+    ) -> None:
+        self.counts[kind, severity] += 1
+        self._alike[kind, table_id, message] += 1
+        if self._alike[kind, table_id, message] <= _MOST_ALIKE:
+            self.findings.append(Finding(kind, message, table_id, place, severity))
+
+
+def inspect_topic(reader: KafkaReader, *, count_rows: bool) -> Inspection:
+    """What the topic holds. Raises SourceUnreachableError, SourceNotReadyError."""
+    found = _read(reader, lambda _done, _all: None)
+    return _inspection(reader, found, StreamHistory({}, found.statements), count_rows=count_rows)
+
+
+def check_topic(reader: KafkaReader, progress: Progress) -> Checkup:
+    """Reads the topic twice, the second time to decode each row. Raises what :func:`inspect_topic` raises."""
+    found = _read(reader, progress)
+    history = StreamHistory({}, found.statements)
+    for batch, partition in _batches(reader, found.ends, progress):
+        rows = batch.filter(pc.equal(batch.column("kind"), int(RecordKind.ROWS)))
+        for table_id, records in _by_table(rows):
+            _check_rows(reader, history, found, table_id, records, partition)
+    return Checkup(_inspection(reader, found, history, count_rows=True), found.counts)
+
+
+def _batches(reader: KafkaReader, ends: Sequence[PartitionEnds], progress: Progress) -> Iterator[tuple[pa.RecordBatch, str]]:
+    total, done = sum(end.end - end.first for end in ends), 0
+    for end in ends:
+        for start in range(end.first, end.end, _RANGE_RECORDS):
+            stop = min(start + _RANGE_RECORDS, end.end)
+            for batch in reader.records(Range(end.partition, start, stop, 0)):
+                yield batch, end.partition
+            done += stop - start
+            progress(done, total)
+
+
+def _read(reader: KafkaReader, progress: Progress) -> _Contents:
+    found = _Contents(reader.ends())
+    for batch, partition in _batches(reader, found.ends, progress):
+        columns = [batch.column(name).to_pylist() for name in ("offset", "kind", "database", "table", "commit_ts")]
+        sizes = pc.binary_length(batch.column("value")).to_pylist()
+        for number, (offset, kind, database, table, commit_ts) in enumerate(zip(*columns, strict=True)):
+            place = str(PlaceInStream(partition, offset))
+            if kind == RecordKind.ROWS:
+                found.rows[TableId(database, table)].append((partition, commit_ts, sizes[number]))
+            elif kind == RecordKind.WATERMARK:
+                if commit_ts < found.watermarks.get(partition, 0):
+                    message = "The watermark goes back: the changefeed was restarted, and sends changes again."
+                    found.add("watermark-goes-back", message, place, severity=Severity.INFO)
+                found.watermarks[partition] = max(commit_ts, found.watermarks.get(partition, 0))
+            elif kind == RecordKind.STATEMENT:
+                _take_statement(reader, found, batch.column("value")[number].as_py(), partition, offset)
+            else:
+                reason = batch.column("value")[number].as_py().decode("utf-8", "replace")
+                found.add("unreadable-message", f"The message cannot be read: {reason}", place, _named(database, table))
+    return found
+
+
+def _take_statement(reader: KafkaReader, found: _Contents, value: bytes, partition: str, offset: int) -> None:
+    try:
+        found.statements.append(reader.statement(value, partition, offset))
+    except ValueError as error:
+        found.add("unreadable-message", f"The schema change cannot be read: {error}", str(PlaceInStream(partition, offset)))
+
+
+def _named(database: str | None, table: str | None) -> TableId | None:
+    return TableId(database, table) if database and table else None
+
+
+def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    names = sorted(set(zip(rows.column("database").to_pylist(), rows.column("table").to_pylist(), strict=True)))
+    for database, table in names:
+        own = rows.filter(pc.and_(pc.equal(rows.column("database"), database), pc.equal(rows.column("table"), table)))
+        yield TableId(database, table), own.select(PIECE.names)
+
+
+def _check_rows(
+    reader: KafkaReader, history: StreamHistory, found: _Contents, table_id: TableId, records: pa.RecordBatch, partition: str
+) -> None:
+    """Decodes the rows of a table, each in the shape in force at its commit ts, and notes those that cannot be."""
+    versions = history.versions(table_id)
+    of = np.array([_version_of(versions, ts) for ts in records.column("commit_ts").to_pylist()])
+    for version in np.unique(of).tolist():
+        if version < 0:
+            continue  # told once for the table
+        rest = records.filter(pa.array(of == version))
+        while rest.num_rows:
+            try:
+                reader.decode(table_id, versions[version][1], rest)
+                break
+            except BadRecordError as error:
+                place = str(PlaceInStream(partition, rest.column("offset")[error.record].as_py()))
+                column = f" Column {error.column}." if error.column else ""
+                found.add("bad-row", f"{error.message}{column}", place, table_id)
+                rest = pa.concat_batches([rest.slice(0, error.record), rest.slice(error.record + 1)])
+
+
+def _version_of(versions: Sequence[tuple[int, TableSchema]], commit_ts: int) -> int:
+    """The number of the shape in force for rows of a commit ts (TSO); -1 if none is known.
+
+    A row at the commit ts of a schema change is from before it.
+    """
+    return bisect_left(versions, commit_ts, key=lambda version: version[0]) - 1
+
+
+def _inspection(reader: KafkaReader, found: _Contents, history: StreamHistory, *, count_rows: bool) -> Inspection:
+    for problem in history.problems:
+        found.add("schema-change", problem.sentence(), str(problem.place or ""), problem.table_id)
+    existing = source_tables(history.changes)
+    tables = [_table(found, history, existing, table_id, count_rows=count_rows) for table_id in _names(found, history)]
+    for end in found.ends:
+        if end.partition not in found.watermarks:
+            message = f"Partition {end.partition} has no watermark. {end.if_silent}".rstrip()
+            found.add("no-watermark", message, severity=Severity.WARNING)
+    promised = [found.watermarks.get(end.partition) for end in found.ends]
+    told = [watermark for watermark in promised if watermark is not None]
+    checkpoint = min(told) if told and len(told) == len(promised) else None
+    databases = {table.table_id.database for table in tables} | {s.table_id.database for s in found.statements}
+    return Inspection(
+        reader.identity,
+        "canal-json",
+        CommitTsPrecision.EXACT if reader.options.exact else CommitTsPrecision.MILLISECOND,
+        checkpoint,
+        None if checkpoint is None else time.time() - tso_to_datetime(checkpoint).timestamp(),
+        tuple(sorted(databases)),
+        tuple(tables),
+        tuple(found.findings),
+    )
+
+
+def _names(found: _Contents, history: StreamHistory) -> list[TableId]:
+    told = {statement.table_id for statement in found.statements if history.versions(statement.table_id)}
+    return sorted(told | found.rows.keys())
+
+
+def _table(
+    found: _Contents, history: StreamHistory, existing: Collection[TableId], table_id: TableId, *, count_rows: bool
+) -> TableInspection:
+    versions = history.versions(table_id)
+    rows: dict[int, _Rows] = defaultdict(_Rows)
+    for partition, commit_ts, size in found.rows.get(table_id, ()):
+        of = rows[max(0, _version_of(versions, commit_ts))]
+        of.partitions.add(partition)
+        of.messages += 1
+        of.bytes += size
+    if not versions:
+        message = "The topic has rows of the table and no schema change that shows its columns: it cannot be applied."
+        found.add("unknown-columns", message, table_id=table_id)
+    statements = {s.commit_ts: s.statement for s in found.statements if s.table_id == table_id}
+    listed = tuple(
+        VersionInspection(
+            version,
+            statements.get(version, ""),
+            len(schema.columns),
+            len(rows[number].partitions),
+            rows[number].bytes,
+            rows[number].messages if count_rows else None,
+        )
+        for number, (version, schema) in enumerate(versions)
+    )
+    return TableInspection(table_id, table_id in existing, listed)
