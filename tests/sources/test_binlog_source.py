@@ -79,7 +79,7 @@ def topic(kafka: KafkaBroker, tmp_path: Path) -> Topic:
 
 def test_a_damaged_message_holds_what_follows_until_it_is_given_up(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
     topic.write(*BEGIN, rows(3, 2)[:-3], rows(4, 3))
-    topic.run()
+    assert topic.run() == 3
     told = capsys.readouterr().err
     assert "partition 0, offset 3" in told
     assert "headrace table skip --partition 0 --offset 3" in told

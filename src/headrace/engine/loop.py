@@ -116,7 +116,7 @@ class Loop:
         # Tables outside the filter whose rows or names schema changes bring into it. None before the first offer of changes.
         self._followed: frozenset[TableId] | None = None
         # Whether an unreadable schema change of an unknown table waits. It stops no table, but the exit code shows it.
-        self._waits = False
+        self._waits = self._is_stuck = False
         # Whether a table that is gone may have a new CREATE below the checkpoint since the last check: a cut may have been
         # interrupted, in this run or an earlier one, or a table ended while it caught up.
         self._may_be_back = True
@@ -153,7 +153,7 @@ class Loop:
             if finished:
                 break
         stopped = [t for t, p in self._state.tables.items() if p.status.is_stopped and self._options.includes(t)]
-        return EXIT_TABLE_STOPPED if stopped or self._waits or self._turns.is_stuck else EXIT_OK
+        return EXIT_TABLE_STOPPED if stopped or self._waits or self._is_stuck or self._turns.is_stuck else EXIT_OK
 
     def _acquire_when_possible(self) -> None:
         """Acquires the ledger, with retries: another process may keep a DuckDB file open for longer than its sink waits."""
@@ -218,6 +218,7 @@ class Loop:
                 return self._drain_when_quiet()
             raise
         self._tell(offer.notices)
+        self._is_stuck = offer.is_stuck
         if self._goal is None:
             until = self._options.until
             self._goal = offer.source_watermark if until is None else min(offer.source_watermark, until)

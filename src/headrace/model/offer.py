@@ -73,6 +73,8 @@ class Offer:
     source that can provide all records again."""
     gone: int = 0
     """The commit ts (TSO) up to which the source no longer keeps records that only tables need which are not running."""
+    is_stuck: bool = False
+    """Whether the watermark cannot rise before a person decides about a record whose table is unknown. A notice describes it."""
     updates_alone: bool = False
     """Whether an update whose key changed may lack its old row. This is so in CSV, unless it has old values."""
     advice: SourceAdvice = NO_ADVICE

@@ -144,6 +144,7 @@ class StreamEventSource:
                 *silent_notices(staged, partitions, place, least),
             ),
             repeats=self.reader.repeats,
+            is_stuck=bool(staged.blocked(place)),
             learned=staged,
             more=more,
             passed=place.beginning(staged.begins).passed,
