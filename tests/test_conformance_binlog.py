@@ -94,3 +94,11 @@ def test_a_run_for_each_few_records_gives_the_final_state(case: str, target: tup
     assert set(codes) == ({0, 3} if may_wait else {0})
     assert codes[-1] == 0
     assert_state(target[0], final_state(case, target[0]), frozenset())
+
+
+@pytest.mark.spark
+def test_sparks_tasks_read_the_topic(target: tuple[Target, str], kafka: KafkaBroker) -> None:
+    topic = kafka.make_topic()
+    write(kafka, topic, "types")
+    assert run_once(source_uri(kafka, topic, "types"), target[1], None, "types") == 0
+    assert_state(target[0], final_state("types", target[0]), frozenset())
