@@ -120,3 +120,41 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dict):
         return str(value["hex"] if "hex" in value else value["text"])
     return value if value is None or isinstance(value, str) else repr(value)
+
+
+COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
+
+
+def tso(second: int) -> int:
+    """A commit ts: so many seconds after one that all tests begin at."""
+    return (1_750_000_000_000 + 1000 * second) << 18
+
+
+def message(type: str, commit_ts: int, database: str = "shop", table: str = "a", **members: Any) -> bytes:
+    """A canal-JSON message with the TiDB extension, as TiCDC writes it."""
+    is_ddl = type in ("CREATE", "ALTER", "QUERY", "ERASE", "RENAME", "TRUNCATE")
+    told = {"id": 0, "database": database, "table": table, "pkNames": None if is_ddl else ["id"], "isDdl": is_ddl, "type": type}
+    told |= {"es": commit_ts >> 18, "ts": commit_ts >> 18, "sql": "", "data": None, "old": None, "_tidb": {"commitTs": commit_ts}}
+    return json.dumps(told | members, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def row(second: int, key: int, value: str = "x", table: str = "a") -> bytes:
+    """An insert into a table of :data:`COLUMNS`."""
+    types = {"id": "int", "v": "varchar"}
+    return message("INSERT", tso(second), table=table, mysqlType=types, data=[{"id": str(key), "v": value}])
+
+
+def statement(second: int, text: str, table: str = "a", type: str = "CREATE") -> bytes:
+    return message(type, tso(second), table=table, sql=text)
+
+
+def created(second: int, table: str = "a") -> bytes:
+    return statement(second, f"CREATE TABLE `{table}` ({COLUMNS})", table)
+
+
+def watermark(second: int) -> bytes:
+    return message("TIDB_WATERMARK", tso(second), "", "", _tidb={"watermarkTs": tso(second)})
+
+
+def database_created(second: int) -> bytes:
+    return message("QUERY", tso(second), table="", sql="CREATE DATABASE shop")

@@ -26,6 +26,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from certificates import Authority
 from headrace.engine.java import find_java
 from servers import end_with_parent, free_port, stop
 
@@ -46,7 +47,9 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{more_
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more_listeners}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL
+listener.name.ssl.ssl.keystore.type=PEM
+listener.name.ssl.ssl.keystore.location={folder}/keystore.pem
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   user_{user}="{password}";
@@ -81,6 +84,9 @@ class KafkaBroker:
 
     port: int
     secured: int
+    encrypted: int
+    """Where it uses TLS, with a certificate of :attr:`authority` for 127.0.0.1."""
+    authority: Path
     admin: AdminClient
 
     @property
@@ -127,9 +133,12 @@ def running_kafka() -> Iterator[KafkaBroker]:
     """Runs a broker of its own, stopped and removed at the end."""
     jars, java = _jars(), str(find_java().home / "bin" / "java")
     folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
-    ports = {"port": free_port(), "controller": free_port(), "secured": free_port()}
+    ports = {"port": free_port(), "controller": free_port(), "secured": free_port(), "encrypted": free_port()}
     properties = folder / "server.properties"
-    more = f",SASL_PLAINTEXT://127.0.0.1:{ports['secured']}"
+    more = f",SASL_PLAINTEXT://127.0.0.1:{ports['secured']},SSL://127.0.0.1:{ports['encrypted']}"
+    authority = Authority.made(folder, "authority")
+    certificate, key = authority.issue("broker", "127.0.0.1")
+    (folder / "keystore.pem").write_bytes(key.read_bytes() + certificate.read_bytes())
     user, password = LOGIN
     properties.write_text(
         _PROPERTIES.format(**ports, more_listeners=more, folder=folder, user=user, password=password), encoding="utf-8"
@@ -147,7 +156,7 @@ def running_kafka() -> Iterator[KafkaBroker]:
         try:
             admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['port']}", "log_level": 0})
             _wait(process, admin, log)
-            yield KafkaBroker(ports["port"], ports["secured"], admin)
+            yield KafkaBroker(ports["port"], ports["secured"], ports["encrypted"], authority.path, admin)
         finally:
             stop(process)
     finally:

@@ -126,7 +126,7 @@ def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
     named_row = pc.and_(pc.and_(is_row, pc.invert(is_ddl)), pc.not_equal(found.column("table"), ""))
     of_a_kind = pc.or_(pc.or_(is_watermark, is_ddl), named_row)
     in_range = pc.fill_null(pc.and_(pc.greater(ts, 0), pc.less_equal(ts, MAX_TSO)), False)
-    plain = pc.and_(pc.and_(in_range, named), pc.and_(whole, of_a_kind)).to_numpy(zero_copy_only=False)
+    plain = pc.fill_null(pc.and_(pc.and_(in_range, named), pc.and_(whole, of_a_kind)), False).to_numpy(zero_copy_only=False)
     kinds = np.where(
         is_watermark.to_numpy(False), EnvelopeKind.WATERMARK, np.where(is_ddl.to_numpy(False), EnvelopeKind.STATEMENT, 0)
     )

@@ -22,6 +22,8 @@ WAIT_SECONDS = 30.0
 BATCH_MESSAGES = 10_000
 _POLL_SECONDS = 0.1
 _REQUEST_SECONDS = 2.0
+_DOWN_SECONDS = 3.0
+"""A request waits no longer when no broker can be connected to: the caller decides how often to try."""
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _T = TypeVar("_T")
 # A reader has no group: it assigns itself partitions and commits nothing. librdkafka wants a name all the same.
@@ -176,7 +178,7 @@ class KafkaClient:
             if answer is not None:
                 return answer
             self._consumer.poll(0)  # hands over what librdkafka knows of the connection's failures
-            if self._failures.is_final or time.monotonic() > deadline:
+            if self._failures.is_final or time.monotonic() > min(deadline, self._failures.down_since + _DOWN_SECONDS):
                 raise self._failures.unreachable(where)
 
     def _refusal(self, error: KafkaError, where: str) -> SourceNotReadyError | SourceUnreachableError:

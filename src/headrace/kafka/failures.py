@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
@@ -43,9 +45,13 @@ class Failures:
     def __init__(self, servers: str) -> None:
         self._servers = servers
         self._latest: dict[int, KafkaError] = {}
+        self.down_since = math.inf
+        """When (``time.monotonic``) all brokers were found to be down."""
 
     def take(self, error: KafkaError) -> None:
         """Librdkafka's ``error_cb``."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.down_since = min(self.down_since, time.monotonic())
         code, former = error.code(), self._latest.get(error.code())
         # The longer text is that of the connection: it names the cause, where a request only says that it was not answered.
         if code not in _OF_GROUPS and (former is None or len(former.str()) <= len(error.str())):

@@ -17,7 +17,7 @@ from headrace.sources.changefeed_file import read_changefeed_file
 
 _PROTOCOLS = ("canal-json",)
 _OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension"})
-_OWN = frozenset({"time-zone"})
+_OWN = frozenset({"accept-keyless", "time-zone"})
 _WITHOUT_EFFECT = frozenset(
     {
         *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
@@ -40,6 +40,8 @@ class KafkaOptions:
     """How many partitions the changefeed uses, from 0 on; ``None``: all of the topic."""
     exact: bool = True
     """Whether messages have to carry a commit ts (the TiDB extension)."""
+    accept_keyless: bool = False
+    """Whether tables without a key are applied, though rows that the changefeed sends again may be there twice then."""
     canal_json: CanalJsonOptions = field(default_factory=CanalJsonOptions)
 
 
@@ -54,7 +56,13 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         canal_json = CanalJsonOptions(terminator="\n", time_zone=str(told.get("time-zone", "UTC")))
     except ValueError as error:
         raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
-    return KafkaOptions(_topic(uri), _partitions(told), _flag(told, "enable-tidb-extension", True), canal_json)
+    return KafkaOptions(
+        _topic(uri),
+        _partitions(told),
+        _flag(told, "enable-tidb-extension", True),
+        _flag(told, "accept-keyless", False),
+        canal_json,
+    )
 
 
 def _of_file(path: str) -> dict[str, object]:

@@ -36,6 +36,13 @@ _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
 )
+_KEYLESS = (
+    "The table has no primary key and no unique key of NOT NULL columns. TiCDC may send rows to Kafka again, and without a key a "
+    "row that was sent twice looks like two equal rows."
+)
+_WITH_KEY = (
+    "Give the table a key upstream, declare one with --key, or accept rows twice with accept-keyless=true in the source's URI."
+)
 _LOGICAL = (1 << LOGICAL_BITS) - 1
 
 
@@ -121,7 +128,9 @@ class KafkaReader:
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
     ) -> tuple[pa.RecordBatch, Sequence[int]]:
-        """The rows of records. Raises BadRecordError."""
+        """The rows of records. Raises BadRecordError, also for a table without a key unless that is accepted."""
+        if not schema.handle_key and not self.options.accept_keyless and records.num_rows:
+            raise BadRecordError(0, _KEYLESS, hint=_WITH_KEY)
         lines = []
         for number, value in enumerate(records.column("value").to_pylist()):
             line = as_line(value)

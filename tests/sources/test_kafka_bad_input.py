@@ -1,0 +1,209 @@
+"""Topics that are not what they should be: the run names partition and offset, stops what it must, and loses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from harness import run_once
+from headrace.testing.engine import LocalEngine
+from kafka_cases import created, database_created, message, row, statement, tso, watermark
+from kafka_server import KafkaBroker, Record
+from servers import free_port
+
+pytestmark = [pytest.mark.server, pytest.mark.pipeline]
+
+TABLES = (database_created(1), created(2), created(3, "b"))
+
+
+@dataclass
+class Scene:
+    """A topic, and a DuckDB file that runs apply it to."""
+
+    kafka: KafkaBroker
+    topic: str
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    told: str = ""
+
+    def write(self, *values: bytes | None, partition: int = 0) -> None:
+        self.kafka.write(self.topic, [Record(value, partition) for value in values])
+
+    def run(self, uri: str = "", **params: object) -> int:
+        """The exit code of a run; what it printed is in ``told``."""
+        self.capsys.readouterr()
+        code = run_once(uri or self.kafka.uri(self.topic, **params), f"duckdb://{self.folder}/x.duckdb", engine=LocalEngine())
+        self.told = "".join(self.capsys.readouterr())
+        return code
+
+    def keys(self, table: str = "a") -> list[int]:
+        with duckdb.connect(str(self.folder / "x.duckdb")) as connection:
+            return [key for (key,) in connection.execute(f"SELECT id FROM shop.{table} ORDER BY id").fetchall()]
+
+
+@pytest.fixture
+def scene(kafka: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scene:
+    return Scene(kafka, kafka.make_topic(), tmp_path, capsys)
+
+
+def with_partitions(scene: Scene, count: int) -> Scene:
+    scene.topic = scene.kafka.make_topic(count)
+    return scene
+
+
+def test_a_damaged_row_stops_its_table_and_no_other(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), row(5, 2)[:-20], row(6, 3), row(7, 1, table="b"), watermark(8))
+    assert scene.run() == 3
+    assert "table shop.a, partition 0, offset 4: it is not one JSON object" in scene.told
+    assert scene.keys("b") == [1]
+
+
+def test_behind_a_message_of_no_table_nothing_is_applied(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), watermark(5))
+    assert scene.run() == 0
+    scene.write(b"\xff\xfe not canal-JSON", row(6, 2), watermark(7))
+    scene.run()
+    assert "partition 0, offset 5: it is not UTF-8. The record's table is unknown" in scene.told
+    assert scene.keys() == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"null", "it is not one JSON object."),
+        (b"[" * 100_000, "it is nested too deeply."),
+        (row(5, 2) + b"\n" + row(5, 3), "it is not one JSON object: Extra data"),
+        (message("MERGE", tso(5)), "its type is 'MERGE', which is not known."),
+        (message("INSERT", tso(5), _tidb={"commitTs": -1}), "_tidb.commitTs is not a commit ts."),
+        (message("TIDB_WATERMARK", tso(5), _tidb={}), "it is a watermark without a ts"),
+        (message("INSERT", tso(5), table=""), "it does not name its table."),
+    ],
+)
+def test_a_message_that_is_not_understood_is_told_with_its_place(value: bytes, reason: str, scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), value, row(6, 2), watermark(7))
+    scene.run()
+    assert "partition 0, offset 4: " + reason in scene.told
+
+
+def test_empty_values_and_line_ends_of_old_releases_mean_nothing(scene: Scene) -> None:
+    scene.write(*TABLES, None, b"", row(4, 1) + b"\r\n", b" \r\n", row(5, 2), watermark(6))
+    assert scene.run() == 0
+    assert scene.keys() == [1, 2]
+
+
+def test_a_row_that_does_not_fit_its_table_names_its_column(scene: Scene) -> None:
+    wrong = message("INSERT", tso(5), mysqlType={}, data=[{"id": "x", "v": "1"}])
+    scene.write(*TABLES, row(4, 1), wrong, watermark(6))
+    assert scene.run() == 3
+    assert "table shop.a, partition 0, offset 4, column id" in scene.told
+    assert "not a value of the type INT" in scene.told
+
+
+def test_a_row_with_columns_of_an_unknown_schema_change_stops_its_table(scene: Scene) -> None:
+    wider = message("INSERT", tso(5), mysqlType={}, data=[{"id": "2", "v": "1", "w": "2"}])
+    scene.write(*TABLES, row(4, 1), watermark(4), wider, watermark(6))
+    assert scene.run() == 3
+    assert "partition 0, offset 5, column w: The columns of the row are not those that shop.a has" in scene.told
+
+
+def test_a_table_that_the_topic_never_creates_is_told(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1, table="older"), row(5, 1), watermark(6))
+    assert scene.run() == 3
+    assert "table shop.older" in scene.told
+    assert "its columns are not known" in scene.told
+    assert scene.keys() == [1]
+
+
+def test_a_schema_change_of_an_unknown_type_stops_its_table(scene: Scene) -> None:
+    scene.write(*TABLES, statement(4, "ALTER TABLE a ADD p geometry", type="ALTER"), row(5, 1, table="b"), watermark(6))
+    assert scene.run() == 3
+    assert (
+        "partition 0, offset 3: the shape that a schema change gives it is not known: the type 'geometry' of column p" in scene.told
+    )
+    assert scene.keys("b") == [1]
+
+
+def test_a_watermark_that_goes_back_undoes_nothing(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), row(6, 2), watermark(8))
+    assert scene.run() == 0
+    scene.write(watermark(5), row(6, 2), row(9, 3))
+    assert scene.run() == 0
+    assert scene.keys() == [1, 2]
+    scene.write(watermark(10))
+    assert scene.run() == 0
+    assert scene.keys() == [1, 2, 3]
+
+
+def test_rows_above_the_least_watermark_wait(scene: Scene) -> None:
+    scene = with_partitions(scene, 2)
+    scene.write(*TABLES, row(4, 1), row(9, 2), watermark(10))
+    scene.write(row(5, 3), watermark(6), row(8, 4), partition=1)
+    assert scene.run() == 0
+    assert scene.keys() == [1, 3]
+    scene.write(watermark(12), partition=1)
+    assert scene.run() == 0
+    assert scene.keys() == [1, 2, 3, 4]
+
+
+def test_a_surplus_partition_holds_everything_until_it_is_left_out(scene: Scene) -> None:
+    scene = with_partitions(scene, 3)
+    scene.write(*TABLES, row(4, 1), watermark(5))
+    scene.write(watermark(5), partition=1)
+    scene.run()
+    assert "Partition 2 has no watermark, and others have: nothing is applied until it has one." in scene.told
+    assert "Set partition-num in the source's URI" in scene.told
+    assert scene.run(partition_num=2) == 0
+    assert scene.keys() == [1]
+
+
+def test_a_topic_with_too_few_partitions_is_told(scene: Scene) -> None:
+    assert scene.run(partition_num=2) == 4
+    assert f"The topic {scene.topic} has 1 partitions, and partition-num is 2." in scene.told
+
+
+def test_an_empty_topic_has_nothing_to_apply(scene: Scene) -> None:
+    assert scene.run() == 0
+    assert "nothing new was applied" in scene.told
+
+
+def test_a_topic_that_does_not_exist_is_told(scene: Scene) -> None:
+    assert scene.run(scene.kafka.uri("nowhere")) == 4
+    assert "The topic nowhere does not exist" in scene.told
+
+
+def test_a_broker_that_is_down_is_told(scene: Scene) -> None:
+    port = free_port()
+    assert scene.run(scene.kafka.uri(scene.topic, port)) == 4
+    assert f"Kafka at 127.0.0.1:{port} cannot be read" in scene.told
+    assert "Connection refused" in scene.told
+
+
+def test_records_that_retention_removed_before_they_were_applied_are_lost_loudly(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), watermark(5))
+    assert scene.run() == 0
+    scene.write(row(6, 2), row(7, 3), watermark(8))
+    scene.kafka.delete_records(scene.topic, 6)
+    assert scene.run() == 4
+    assert "of partition 0 were not applied yet, and are not kept any more." in scene.told
+    assert scene.keys() == [1]
+
+
+def test_records_that_retention_removed_after_they_were_applied_are_not_missed(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), watermark(5))
+    assert scene.run() == 0
+    scene.kafka.delete_records(scene.topic, 5)
+    scene.write(row(6, 2), watermark(8))
+    assert scene.run() == 0
+    assert scene.keys() == [1, 2]
+
+
+def test_a_table_without_a_key_is_stopped_unless_that_is_accepted(scene: Scene) -> None:
+    keyless = statement(2, "CREATE TABLE a (id INT, v VARCHAR(20))")
+    scene.write(TABLES[0], keyless, row(4, 1), row(4, 1), watermark(5))
+    assert scene.run() == 3
+    assert "table shop.a, partition 0, offset 2: The table has no primary key" in scene.told
+    assert scene.run(accept_keyless="true") == 0
+    assert scene.keys() == [1, 1]

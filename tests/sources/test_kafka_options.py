@@ -1,0 +1,104 @@
+"""The URI and the changefeed file of a Kafka source."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import DefinitionError
+from headrace.sources.kafka import KafkaSource, open_source
+
+URI = "kafka://h1:9092,h2:9093/cdc"
+
+
+def source(rest: str = "protocol=canal-json", base: str = URI, changefeed: str | None = None) -> KafkaSource:
+    return open_source(f"{base}?{rest}", {"changefeed": changefeed} if changefeed else {})
+
+
+def test_a_changefeeds_own_uri_is_read() -> None:
+    found = source(
+        "protocol=canal-json&partition-num=6&replication-factor=2&max-message-bytes=67108864&kafka-version=2.4.0"
+        "&enable-tidb-extension=true&compression=lz4&kafka-client-id=x&auto-create-topic=true&required-acks=-1"
+    )
+    assert found.identity == "kafka://h1:9092,h2:9093/cdc"
+    assert found.cluster.servers == ("h1:9092", "h2:9093")
+    assert (found.options.topic, found.options.partition_num, found.options.exact) == ("cdc", 6, True)
+    assert found.cluster.settings == {"client.id": "x", "security.protocol": "plaintext"}
+
+
+def test_logins_and_certificates_become_settings_of_the_client() -> None:
+    found = source("protocol=canal-json&sasl-user=u&sasl-password=p%26w&sasl-mechanism=scram-sha-512&ca=/ca.pem")
+    assert found.cluster.settings == {
+        "sasl.username": "u",
+        "sasl.password": "p&w",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": "/ca.pem",
+        "security.protocol": "sasl_ssl",
+    }
+    assert "p&w" not in repr(found)
+
+
+def test_any_setting_of_the_client_may_be_given_but_those_that_reading_depends_on() -> None:
+    assert source("protocol=canal-json&kafka.socket.timeout.ms=5").cluster.settings["socket.timeout.ms"] == "5"
+    with pytest.raises(DefinitionError, match=r"kafka\.isolation\.level cannot be set"):
+        source("protocol=canal-json&kafka.isolation.level=read_uncommitted")
+
+
+def test_a_host_without_a_port_has_kafkas_own() -> None:
+    assert source(base="kafka://h/t").cluster.servers == ("h:9092",)
+    assert source(base="kafka://[::1]/t").cluster.servers == ("[::1]:9092",)
+
+
+@pytest.mark.parametrize(
+    ("rest", "base", "told"),
+    [
+        ("", URI, "does not say in which protocol the changefeed writes"),
+        ("protocol=open-protocol", URI, "The protocol 'open-protocol' is not one that Headrace reads from Kafka"),
+        ("protocol=canal-json&partition-nums=3", URI, "Unknown parameter of a Kafka source 'partition-nums'"),
+        ("protocol=canal-json&partition-num=0", URI, "partition-num=0 is not a number of partitions"),
+        ("protocol=canal-json&enable-tidb-extension=maybe", URI, "enable-tidb-extension must be true or false"),
+        ("protocol=canal-json&time-zone=Mars", URI, "'Mars' is no time zone"),
+        ("protocol=canal-json", "kafka://h:9092/", "does not name a topic"),
+        ("protocol=canal-json", "kafka://h:9092/a/b", "does not name a topic"),
+        ("protocol=canal-json", "kafka:///t", "does not name a server"),
+        ("protocol=canal-json", "kafka://u:p@h:9092/t", "has a user before its host"),
+        ("protocol=canal-json", "kafka://h:9092,i:x/t", "is not a number from 1 to 65535"),
+    ],
+)
+def test_a_uri_that_cannot_be_read_says_what_to_write(rest: str, base: str, told: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        source(rest, base)
+    assert told in refused.value.message
+
+
+def changefeed(folder: Path, text: str) -> str:
+    path = folder / "changefeed.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_changefeed_file_completes_the_uri(tmp_path: Path) -> None:
+    file = changefeed(tmp_path, '[sink]\nprotocol = "canal-json"\n[sink.kafka-config]\npartition-num = 4\n')
+    assert source("", changefeed=file).options.partition_num == 4
+    assert source("partition-num=2", changefeed=file).options.partition_num == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[sink]\nprotocol = "canal-json"\ndispatchers = [{matcher = ["a.*"], topic = "{schema}"}]\n', "to topics of their own"),
+        ('[sink]\nprotocol = "canal-json"\ncolumn-selectors = [{matcher = ["a.*"], columns = ["*"]}]\n', "selects columns"),
+        ('[sink]\nprotokol = "canal-json"\n', "Unknown [sink] key"),
+    ],
+)
+def test_a_changefeed_file_that_headrace_cannot_follow_is_refused(text: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        source("protocol=canal-json", changefeed=changefeed(tmp_path, text))
+    assert told in refused.value.message
+
+
+def test_a_source_can_be_sent_to_tasks() -> None:
+    reader = source().event_source.reader
+    assert pickle.loads(pickle.dumps(reader)) == reader
