@@ -152,6 +152,7 @@ def test_the_readme_names_every_option_of_run_or_leads_to_it() -> None:
     ("name", "opener", "uri"),
     [
         ("docs/connectors/ticdc-storage.md", open_source, "file:///folder"),
+        ("docs/connectors/kafka.md", open_source, "kafka://host/topic"),
         ("docs/connectors/mysql.md", open_sink, "mysql://host/"),
         ("docs/connectors/duckdb.md", open_sink, "duckdb:///file.duckdb"),
     ],

@@ -89,6 +89,13 @@ def test_a_message_above_every_limit_of_a_fetch_is_read(kafka: KafkaBroker) -> N
     assert [m.size for batch in small.fetch(topic, 0, 0, 3) for m in batch] == [1, 20_000_000, 1]
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_that_the_producer_compressed_are_read(codec: str, kafka: KafkaBroker, client: KafkaClient) -> None:
+    topic = kafka.make_topic()
+    kafka.write(topic, [Record(b"value" * 100)] * 50, **{"compression.type": codec})
+    assert {m.value for batch in client.fetch(topic, 0, 0, 50) for m in batch} == {b"value" * 100}
+
+
 def test_reading_leaves_no_trace_of_a_group(kafka: KafkaBroker, client: KafkaClient) -> None:
     topic = kafka.make_topic()
     kafka.write(topic, [Record(b"a")])

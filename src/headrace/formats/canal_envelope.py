@@ -20,6 +20,7 @@ import pyarrow.json
 
 from headrace.formats.base import MOST_RECORD_BYTES
 from headrace.formats.canal_rows import TYPES
+from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
 _WATERMARK = "TIDB_WATERMARK"
@@ -105,6 +106,7 @@ class StatementMessage:
     table: str
     """The table afterwards; empty for a change of a database."""
     statement: str
+    """As a server reads it: in strings a backslash is an escape."""
 
 
 def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
@@ -149,7 +151,7 @@ def read_statement_message(value: bytes) -> StatementMessage:
     database, table, statement = (message.get(key) for key in ("database", "table", "sql"))
     if not isinstance(database, str) or not isinstance(table, str) or not isinstance(statement, str):
         raise ValueError("database, table and sql are not all texts")
-    return StatementMessage(database, table, statement)
+    return StatementMessage(database, table, with_escapes(statement))
 
 
 def as_line(value: bytes) -> bytes | None:

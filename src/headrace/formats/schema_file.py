@@ -107,7 +107,7 @@ def parse_schema_file(raw: bytes) -> SchemaFile:
         database=table_id.database,
         table=table_id.table,
         version=version,
-        statement=_with_escapes(_text(document, "Query", required=False)),
+        statement=with_escapes(_text(document, "Query", required=False)),
         type_code=_integer(document, "Type", default=0),
         schema=schema,
         checksum=schema_checksum(raw),
@@ -153,14 +153,14 @@ def told_parts(raw: bytes) -> ToldParts:
         name("Schema"),
         name("Table"),
         version if isinstance(version, int) else None,
-        _with_escapes(statement) if isinstance(statement, str) and not _LONE_SURROGATE.search(statement) else None,
+        with_escapes(statement) if isinstance(statement, str) and not _LONE_SURROGATE.search(statement) else None,
     )
 
 
-def _with_escapes(query: str) -> str:
+def with_escapes(query: str) -> str:
     """The statement in the form in which a server reads it: in its strings a backslash is an escape.
 
-    In ``Query`` a backslash is a plain character, and only quotes are doubled: TiCDC restores the statement with
+    In TiCDC's statements a backslash is a plain character, and only quotes are doubled: TiCDC restores the statement with
     ``RestoreStringSingleQuotes`` and without ``RestoreStringEscapeBackslash`` (``addSpecialComment``).
     """
     return _QUOTED.sub(lambda found: found[0].replace("\\", "\\\\") if found[0][0] == "'" else found[0], query)

@@ -141,6 +141,7 @@ class KafkaClient:
                 if batch:
                     yield batch
                 if raw and (batch or at >= end):
+                    self._failures.forget()
                     deadline = time.monotonic() + self._wait
                 elif self._failures.is_final or time.monotonic() > deadline:
                     raise self._failures.unreachable(where, f"Nothing arrived after offset {at} within {self._wait:g} s.")
@@ -176,6 +177,7 @@ class KafkaClient:
                     raise self._refusal(reason, where) from None
                 answer = None
             if answer is not None:
+                self._failures.forget()
                 return answer
             self._consumer.poll(0)  # hands over what librdkafka knows of the connection's failures
             if self._failures.is_final or time.monotonic() > min(deadline, self._failures.down_since + _DOWN_SECONDS):

@@ -57,6 +57,11 @@ class Failures:
         if code not in _OF_GROUPS and (former is None or len(former.str()) <= len(error.str())):
             self._latest[code] = error
 
+    def forget(self) -> None:
+        """An answer came: what failed before explains nothing that follows."""
+        self._latest.clear()
+        self.down_since = math.inf
+
     @property
     def is_final(self) -> bool:
         """Whether trying again is of no use: a login that is refused stays refused."""

@@ -77,7 +77,7 @@ class KafkaReader:
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions that the changefeed uses. Raises SourceUnreachableError, SourceNotReadyError.
 
-        The first look at a partition reads its last records, to learn how large they are.
+        The first look at a partition reads a few of its records, to learn how large they are.
         """
         topic, wanted = self.options.topic, self.options.partition_num
         partitions = self._client.partitions(topic)
