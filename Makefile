@@ -97,8 +97,9 @@ format: $(DEV) ## Let ruff mend what it can
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-proto: $(DEV) ## Generate the protobuf code of binlog messages from slave_binlog.proto again
-	@$(PY) -m grpc_tools.protoc -Isrc --python_out=src headrace/formats/binlog/slave_binlog.proto
+# Only for a change of the definition: nothing else needs the compiler, so it is not in the lock.
+proto: $(DEV) ## Generate the protobuf code of binlog messages from slave_binlog.proto again (installs grpcio-tools)
+	@$(PIP_INSTALL) "grpcio-tools>=1.85,<2" && $(PY) -m grpc_tools.protoc -Isrc --python_out=src headrace/formats/binlog/slave_binlog.proto
 
 bench: $(DEV) java ## Measure; prints a table and writes bench-result.json
 	@$(PY) -m benchmarks.run

@@ -20,6 +20,7 @@ import typer
 
 from headrace import __version__
 from headrace.abandonment import anything_goes_on, end_process
+from headrace.cli.binlog import binlog
 from headrace.cli.command_lines import forget
 from headrace.cli.ddl import ddl
 from headrace.cli.options import (
@@ -59,6 +60,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(binlog, name="binlog")
 app.add_typer(ddl, name="ddl")
 app.add_typer(table, name="table")
 

@@ -119,8 +119,10 @@ class KafkaClient:
         low, high = self._asked(_place(topic, partition), lambda seconds: self._consumer.get_watermark_offsets(at, seconds))
         return low, max(low, high)
 
-    def fetch(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
-        """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``BATCH_MESSAGES``, in their order.
+    def fetch(self, topic: str, partition: int, start: int, end: int, *, most: int = BATCH_MESSAGES) -> Iterator[Sequence[Message]]:
+        """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``most``, in their order.
+
+        A batch comes when it is full, or after 0.1 s. Who wants only the first record, and at once, passes 1.
 
         Offsets may be missing: a compacted topic has no record there, or a transaction's marker, or a record of an aborted one.
         Ends at ``end``, whether or not there is a record right before it. ``end`` must not be above the end that :meth:`ends` has.
@@ -136,7 +138,7 @@ class KafkaClient:
         try:
             at, deadline = start, time.monotonic() + self._wait
             while at < end:
-                raw = self._consumer.consume(BATCH_MESSAGES, _POLL_SECONDS)
+                raw = self._consumer.consume(most, _POLL_SECONDS)
                 batch, at = self._read(raw, where, at, end)
                 if batch:
                     yield batch
