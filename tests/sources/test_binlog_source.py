@@ -152,6 +152,18 @@ def test_an_empty_topic_and_one_that_does_not_exist(topic: Topic, capsys: pytest
     assert topic.run() == 0
 
 
+def test_what_is_in_a_topic_is_told_with_its_places(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, rows(3, 2), *BEGIN[1:], rows(4, 3)[:-3], rows(5, 4, more=("n",)))
+    assert main(["inspect", topic.uri, "--check"]) == 3
+    told = capsys.readouterr().out
+    assert "watermark-goes-back: 1 found" in told
+    assert "(partition 0, offset 4)" in told
+    assert "unreadable-message: 1 found" in told
+    assert "(partition 0, offset 6)" in told
+    assert "table shop.t: The message about table shop.t has the column n" in told
+    assert f"{1 + 1 + 1 + 1}\n" in next(line for line in told.splitlines(keepends=True) if "shop.t  " in line)
+
+
 @pytest.mark.parametrize(
     ("uri", "sentence"),
     [

@@ -113,8 +113,10 @@ def _by_kind(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 def _finding_text(finding: Finding) -> str:
     """A finding's sentence and its place. A sentence that begins with the table already contains the place."""
-    if finding.table_id is None or finding.message.startswith(("table ", "database ")):
+    if finding.message.startswith(("table ", "database ")):
         return finding.message
+    if finding.table_id is None:
+        return finding.message + (f" ({finding.file})" if finding.file and finding.file not in finding.message else "")
     parts = [finding.file] if finding.file else []
     parts += [f"line {finding.line}"] if finding.line is not None else []
     parts += [f"commit ts {finding.commit_ts}"] if finding.commit_ts is not None else []

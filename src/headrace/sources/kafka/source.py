@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
 from headrace.model.inspection import Checkup, Inspection
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
 from headrace.sources.base import Progress
-from headrace.sources.kafka.inspection import check_topic, inspect_topic
 from headrace.sources.kafka.options import KafkaOptions, read_options
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.stream import StreamEventSource
+from headrace.sources.stream.inspection import Described, check_stream, inspect_stream
 
 _OPTIONS = frozenset({"changefeed"})
 
@@ -48,12 +49,16 @@ class KafkaSource:
         return StreamEventSource(self._reader)
 
     def inspect(self, *, count_rows: bool = False) -> Inspection:
-        """See ``InspectableSource.inspect``. The files of a version are the partitions that have rows of it."""
-        return inspect_topic(self._reader, count_rows=count_rows)
+        """See ``InspectableSource.inspect``."""
+        return inspect_stream(self._reader, self._described, count_rows=count_rows)
 
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
-        """See ``InspectableSource.check``. Progress is in records."""
-        return check_topic(self._reader, progress)
+        """See ``InspectableSource.check``."""
+        return check_stream(self._reader, self._described, progress)
+
+    @property
+    def _described(self) -> Described:
+        return Described("canal-json", CommitTsPrecision.EXACT if self.options.exact else CommitTsPrecision.MILLISECOND)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
+from headrace.model.inspection import Checkup, Inspection
+from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
+from headrace.sources.base import Progress
 from headrace.sources.stream import StreamEventSource
+from headrace.sources.stream.inspection import Described, check_stream, inspect_stream
 from headrace.sources.tidb_binlog.options import BinlogOptions, read_options
 from headrace.sources.tidb_binlog.reader import BinlogReader
+
+_DESCRIBED = Described("tidb-binlog", CommitTsPrecision.EXACT)
 
 
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> BinlogSource:
@@ -34,9 +40,21 @@ class BinlogSource:
     options: BinlogOptions
 
     @property
+    def _reader(self) -> BinlogReader:
+        return BinlogReader(self.identity, self.cluster, self.options)
+
+    @property
     def event_source(self) -> StreamEventSource:
         """A new stream of changes, without a connection."""
-        return StreamEventSource(BinlogReader(self.identity, self.cluster, self.options))
+        return StreamEventSource(self._reader)
+
+    def inspect(self, *, count_rows: bool = False) -> Inspection:
+        """See ``InspectableSource.inspect``."""
+        return inspect_stream(self._reader, _DESCRIBED, count_rows=count_rows)
+
+    def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
+        """See ``InspectableSource.check``."""
+        return check_stream(self._reader, _DESCRIBED, progress)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but generated ones."""

@@ -1,6 +1,6 @@
-"""A report about a changefeed's topic: partitions, tables, schema changes, the watermark, and likely errors.
+"""A report about a stream: partitions, tables, schema changes, the watermark, and likely errors.
 
-Reads the whole topic. Needs no Spark and no ledger.
+Reads the whole stream. Needs no Spark and no ledger.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.base import Progress
-from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.stream.history import StreamHistory
-from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
 _MOST_ALIKE = 3
@@ -44,7 +43,7 @@ class _Rows:
 
 @dataclass
 class _Contents:
-    """What a topic has."""
+    """What a stream has."""
 
     ends: Sequence[PartitionEnds]
     statements: list[StreamStatement] = field(default_factory=list)
@@ -64,24 +63,35 @@ class _Contents:
             self.findings.append(Finding(kind, message, table_id, place, severity))
 
 
-def inspect_topic(reader: KafkaReader, *, count_rows: bool) -> Inspection:
-    """What the topic holds. Raises SourceUnreachableError, SourceNotReadyError."""
+@dataclass(frozen=True)
+class Described:
+    """What a source says of its stream."""
+
+    protocol: str
+    commit_ts: CommitTsPrecision
+
+
+def inspect_stream(reader: StreamReader, described: Described, *, count_rows: bool) -> Inspection:
+    """What the stream holds. The files of a version are the partitions that have rows of it.
+
+    Raises SourceUnreachableError, SourceNotReadyError.
+    """
     found = _read(reader, lambda _done, _all: None)
-    return _inspection(reader, found, StreamHistory({}, found.statements), count_rows=count_rows)
+    return _inspection(reader, described, found, StreamHistory({}, found.statements), count_rows=count_rows)
 
 
-def check_topic(reader: KafkaReader, progress: Progress) -> Checkup:
-    """Reads the topic twice, the second time to decode each row. Raises what :func:`inspect_topic` raises."""
+def check_stream(reader: StreamReader, described: Described, progress: Progress) -> Checkup:
+    """Reads the stream twice, the second time to decode each row; progress is in records. Raises as :func:`inspect_stream`."""
     found = _read(reader, progress)
     history = StreamHistory({}, found.statements)
     for batch, partition in _batches(reader, found.ends, progress):
         rows = batch.filter(pc.equal(batch.column("kind"), int(RecordKind.ROWS)))
         for table_id, records in _by_table(rows):
             _check_rows(reader, history, found, table_id, records, partition)
-    return Checkup(_inspection(reader, found, history, count_rows=True), found.counts)
+    return Checkup(_inspection(reader, described, found, history, count_rows=True), found.counts)
 
 
-def _batches(reader: KafkaReader, ends: Sequence[PartitionEnds], progress: Progress) -> Iterator[tuple[pa.RecordBatch, str]]:
+def _batches(reader: StreamReader, ends: Sequence[PartitionEnds], progress: Progress) -> Iterator[tuple[pa.RecordBatch, str]]:
     total, done = sum(end.end - end.first for end in ends), 0
     for end in ends:
         for start in range(end.first, end.end, _RANGE_RECORDS):
@@ -92,8 +102,9 @@ def _batches(reader: KafkaReader, ends: Sequence[PartitionEnds], progress: Progr
             progress(done, total)
 
 
-def _read(reader: KafkaReader, progress: Progress) -> _Contents:
+def _read(reader: StreamReader, progress: Progress) -> _Contents:
     found = _Contents(reader.ends())
+    last: dict[str, int] = {}
     for batch, partition in _batches(reader, found.ends, progress):
         columns = [batch.column(name).to_pylist() for name in ("offset", "kind", "database", "table", "commit_ts")]
         sizes = pc.binary_length(batch.column("value")).to_pylist()
@@ -102,9 +113,10 @@ def _read(reader: KafkaReader, progress: Progress) -> _Contents:
             if kind == RecordKind.ROWS:
                 found.rows[TableId(database, table)].append((partition, commit_ts, sizes[number]))
             elif kind == RecordKind.WATERMARK:
-                if commit_ts < found.watermarks.get(partition, 0):
-                    message = "The watermark goes back: the changefeed was restarted, and sends changes again."
+                if commit_ts < last.get(partition, 0):
+                    message = "The watermark goes back: what writes the stream was restarted, and sends changes again."
                     found.add("watermark-goes-back", message, place, severity=Severity.INFO)
+                last[partition] = commit_ts
                 found.watermarks[partition] = max(commit_ts, found.watermarks.get(partition, 0))
             elif kind == RecordKind.STATEMENT:
                 _take_statement(reader, found, batch.column("value")[number].as_py(), partition, offset)
@@ -114,7 +126,7 @@ def _read(reader: KafkaReader, progress: Progress) -> _Contents:
     return found
 
 
-def _take_statement(reader: KafkaReader, found: _Contents, value: bytes, partition: str, offset: int) -> None:
+def _take_statement(reader: StreamReader, found: _Contents, value: bytes, partition: str, offset: int) -> None:
     try:
         found.statements.append(reader.statement(value, partition, offset))
     except ValueError as error:
@@ -133,7 +145,7 @@ def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[TableId, pa.RecordBatch]]:
 
 
 def _check_rows(
-    reader: KafkaReader, history: StreamHistory, found: _Contents, table_id: TableId, records: pa.RecordBatch, partition: str
+    reader: StreamReader, history: StreamHistory, found: _Contents, table_id: TableId, records: pa.RecordBatch, partition: str
 ) -> None:
     """Decodes the rows of a table, each in the shape in force at its commit ts, and notes those that cannot be."""
     versions = history.versions(table_id)
@@ -161,7 +173,9 @@ def _version_of(versions: Sequence[tuple[int, TableSchema]], commit_ts: int) -> 
     return bisect_left(versions, commit_ts, key=lambda version: version[0]) - 1
 
 
-def _inspection(reader: KafkaReader, found: _Contents, history: StreamHistory, *, count_rows: bool) -> Inspection:
+def _inspection(
+    reader: StreamReader, described: Described, found: _Contents, history: StreamHistory, *, count_rows: bool
+) -> Inspection:
     for problem in history.problems:
         found.add("schema-change", problem.sentence(), str(problem.place or ""), problem.table_id)
     existing = source_tables(history.changes)
@@ -176,8 +190,8 @@ def _inspection(reader: KafkaReader, found: _Contents, history: StreamHistory, *
     databases = {table.table_id.database for table in tables} | {s.table_id.database for s in found.statements}
     return Inspection(
         reader.identity,
-        "canal-json",
-        CommitTsPrecision.EXACT if reader.options.exact else CommitTsPrecision.MILLISECOND,
+        described.protocol,
+        described.commit_ts,
         checkpoint,
         None if checkpoint is None else time.time() - tso_to_datetime(checkpoint).timestamp(),
         tuple(sorted(databases)),
@@ -202,7 +216,7 @@ def _table(
         of.messages += 1
         of.bytes += size
     if not versions:
-        message = "The topic has rows of the table and no schema change that shows its columns: it cannot be applied."
+        message = "The stream has rows of the table and no schema change that shows its columns: it cannot be applied."
         found.add("unknown-columns", message, table_id=table_id)
     statements = {s.commit_ts: s.statement for s in found.statements if s.table_id == table_id}
     listed = tuple(
