@@ -960,3 +960,24 @@ def test_a_name_of_a_table_that_was_never_made_is_free_when_it_has_ended(
 def checkpoint(world: World) -> None:
     """The source goes on without a run."""
     world.upstream.checkpoint()
+
+
+@pytest.mark.parametrize("copy", ["held", "running"])
+def test_a_name_that_passes_on_in_the_cut_that_takes_its_table_in_is_missed_under_both_names(world: World, copy: str) -> None:
+    """Where the cut has to end is known only once the table is taken in."""
+    world.create(A)
+    world.create(B)
+    follow(world, **without("ae"))
+    world.upstream.create_table_like(E, A)
+    world.insert(A, 1)
+    world.insert(E, 1, 2)
+    follow(world, **without("ae"))
+    if copy == "held":
+        world.request(RequestKind.HOLD, E)
+    world.upstream.rename_table(A, D)
+    world.upstream.rename_table(E, A)
+    follow(world, **without("d"))
+    for _ in range(2):
+        follow(world)
+    assert_none_vanishes(world)
+    assert world.state.tables[D].status.is_stopped

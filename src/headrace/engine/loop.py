@@ -423,9 +423,9 @@ class Loop:
     def _apply(self, offer: Offer, retried: frozenset[TableId], apart: frozenset[TableId] = frozenset()) -> Iterable[Problem]:
         """Plans and applies one cut. Returns the problems that stopped tables in it."""
         self._follow(unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id))))
-        self._take_back(offer)
-        if self._carry_out(offer):
-            self._plans_anew = True  # the offer lacks the files of tables with missing files, and files that are read again
+        if self._take_back(offer) or self._carry_out(offer):
+            # The offer lacks the files of tables with missing files, and files that are read again; or it reaches too far.
+            self._plans_anew = True
             return ()
         # While a table is stopped, users may load or repair it in the target.
         self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
@@ -517,17 +517,22 @@ class Loop:
     def _missing(self, offer: Offer) -> Missing:
         return lambda table_id, since: self._source.missing(self._state.position, offer, table_id, since)
 
-    def _take_back(self, offer: Offer) -> None:
-        """Lets tables catch up that the filter includes again, unless files may be gone; records what the cut passes over."""
+    def _take_back(self, offer: Offer) -> bool:
+        """Lets tables catch up that the filter includes again, unless files may be gone; records what the cut passes over.
 
-        missing = self._missing(offer)
+        True if the source has to make a new offer: that of a source that forgets was cut short for tables that have changed since.
+        """
+        before, missing = self._state, self._missing(offer)
         if again := back(self._state, self._options.includes):
             self._serve(Carried(*taken_back(self._state, again, missing)))
         if self._source.needs_shapes:
             self._serve(lose_gone(self._state, offer) if offer.gone else None)
+            if self._state is not before:
+                return True
             self._serve(note_late(self._state, offer))
             self._serve(note_passed(self._state, offer, self._options.includes, missing))
             self._serve(find_begun_untold(self._state, offer, self._options.includes))
+        return False
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
