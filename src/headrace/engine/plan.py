@@ -39,6 +39,7 @@ from headrace.model.commands import in_quotes
 from headrace.model.cut import Cut, CutRound
 from headrace.model.events import (
     CreateDatabaseEvent,
+    CreateTableEvent,
     DropDatabaseEvent,
     DropTableEvent,
     RenameTableEvent,
@@ -332,7 +333,7 @@ def _pending_changes(state: LedgerState, offer: Offer, follows: Followed, bound:
             needed = from_shape_if_unknown(state, change, created, follows)
             if not needed.events and not needed.statement:
                 continue
-        if needed.changes not in taken:
+        if needed.changes not in taken or any(isinstance(e, CreateTableEvent | RenameTableEvent) for e in needed.events):
             taken.add(needed.changes)
             created |= known_after(state, needed)
         pending.append(replace(needed, reads=needed.reads | namesakes.of(needed)))
