@@ -714,13 +714,14 @@ class Swaps:
     def __init__(self, world: World, chance: Random) -> None:
         self._world, self._chance = world, chance
         self._next = count(1)
+        self._kinds = [*_SWAPS, *(["recover"] * chance.choice([0, 0, 2]))]  # what is recovered has to be loaded anew
         world.stream.batch = chance.choice([1, 100])
 
     def step(self) -> None:
         upstream, chance = self._world.upstream, self._chance
         tables = chance.sample(list(upstream.tables), len(upstream.tables))
         free = [t for t in chance.sample(NAMES, len(NAMES)) if t not in tables]
-        kind = chance.choice(_SWAPS)
+        kind = chance.choice(self._kinds)
         if not tables or (kind == "create" and free):
             self._world.create(free[0])
         elif kind in ("drop", "replace", "truncate", "database"):
@@ -739,6 +740,8 @@ class Swaps:
             upstream.create_table_like(free[0], tables[0])
         elif kind == "copy" and free:
             self._copy(tables[0], free)
+        elif kind == "recover" and free and upstream.dropped:
+            upstream.recover_table(chance.choice(upstream.dropped), free[0])
         else:
             self._world.insert(tables[0], next(self._next), next(self._next))
 
@@ -796,7 +799,7 @@ def test_any_tables_that_take_each_others_names_across_the_filter_are_whole_or_s
     chance = Random(seed)
     world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 3), capability=capability)
     swaps, filters = Swaps(world, chance), ["", "b", "c", "bc", "d", "cd", "a", "ab", "bcd", "acd"]
-    kept = chance.choice(filters)
+    kept, holds = chance.choice(filters), chance.random() < 0.4
     for table_id in NAMES[: chance.randrange(2, 5)]:
         world.create(table_id)
     for _ in range(chance.randrange(1, 5)):
@@ -804,9 +807,13 @@ def test_any_tables_that_take_each_others_names_across_the_filter_are_whole_or_s
         if chance.random() < 0.4:  # a cut that stays unfinished goes on with another filter
             run_killed(world, chance, max_cut=chance.choice([0, 400]), **without(chance.choice(filters)))
         run_with_kills(world, chance, chance.randrange(2), **without(kept if chance.random() < 0.6 else chance.choice(filters)))
+        if holds:
+            world.request(chance.choice([RequestKind.HOLD, RequestKind.RELEASE]), chance.choice(NAMES))
         for _ in range(chance.randrange(1, 5)):
             swaps.step()
     follow(world, **without(kept))
+    for table_id in world.state.held:
+        world.request(RequestKind.RELEASE, table_id)
     for _ in range(3):
         for _ in range(chance.choice([0, 0, 1, 3])):  # what was taken in goes on, also where it lacks rows
             swaps.step()
@@ -981,3 +988,117 @@ def test_a_name_that_passes_on_in_the_cut_that_takes_its_table_in_is_missed_unde
         follow(world)
     assert_none_vanishes(world)
     assert world.state.tables[D].status.is_stopped
+
+
+@pytest.mark.parametrize("then", ["", "a", "e", "ae", "de", "ade"])
+@pytest.mark.parametrize("copy", ["goes on", "held"])
+@pytest.mark.parametrize("way", ["at once", "one by one"])
+def test_a_copy_that_replaces_a_table_in_a_cut_that_another_filter_began_is_whole_or_says_why_not(
+    world: World, way: str, copy: str, then: str
+) -> None:
+    """The cut reaches as far as the one that was killed, so that it cannot end before the name passes on."""
+    world.create(A)
+    world.create(B)
+    world.insert(A, 1)
+    follow(world)
+    if copy == "held":
+        world.request(RequestKind.HOLD, E)
+    world.insert(B, 1)
+    world.upstream.create_table_like(E, A)
+    world.insert(E, 1, 2)
+    replace_with_copy(world, way)
+    world.create(E)
+    world.insert(B, 2)
+    world.upstream.checkpoint()
+    assert killed_at(world, Moment.AFTER, Step.INTENT) or world.capability == "atomic cuts"
+    follow(world, **without(then))
+    if copy == "held":
+        world.request(RequestKind.RELEASE, E)
+    for _ in range(3):
+        follow(world)
+    assert_none_vanishes(world)
+
+
+def replace_with_copy(world: World, way: str) -> None:
+    """As online schema change tools do it: E takes the name of A, which goes on as D."""
+    if way == "at once":
+        world.upstream.rename_tables((A, D), (E, A))
+    else:
+        world.upstream.rename_table(A, D)
+        world.upstream.rename_table(E, A)
+
+
+@pytest.mark.parametrize("then", ["ae", "de", "e", "a"])
+@pytest.mark.parametrize("copy", ["goes on", "held"])
+@pytest.mark.parametrize("way", ["at once", "one by one"])
+def test_a_copy_that_replaces_a_table_that_was_never_made_is_whole_or_says_why_not(
+    world: World, way: str, copy: str, then: str
+) -> None:
+    """The former table lacks rows under its next name. That name's filter says nothing about the copy."""
+    world.create(A)
+    world.create(B)
+    follow(world, **without("ad"))
+    if copy == "held":
+        world.request(RequestKind.HOLD, E)
+    world.upstream.create_table_like(E, A)
+    world.insert(E, 1, 2)
+    replace_with_copy(world, way)
+    if copy == "held":
+        world.create(E)
+    follow(world, max_cut=1, **without(then))
+    follow(world, **without("ae"))
+    if copy == "held":
+        world.request(RequestKind.RELEASE, E)
+    for _ in range(2):
+        follow(world)
+    assert_none_vanishes(world)
+    assert world.state.tables[D].status.is_stopped
+
+
+@pytest.mark.parametrize("came", ["renamed", "recovered"])
+def test_a_table_that_was_created_behind_one_that_was_never_made_goes_on_under_its_next_name(world: World, came: str) -> None:
+    """All in one cut: what is known of the former table of the name says nothing about the later one."""
+    world.create(A)
+    world.create(C)
+    follow(world, **without("cd"))
+    if came == "renamed":
+        world.upstream.rename_table(C, D)
+    else:
+        world.upstream.drop_table(C)
+        world.upstream.recover_table(C, D)
+    world.insert(A, 1)
+    follow(world, **without("cd"))
+    world.upstream.drop_table(D)
+    world.create(D)
+    world.insert(D, 5, 6)
+    world.upstream.rename_table(D, B)
+    world.insert(B, 7)
+    for _ in range(2):
+        follow(world)
+    assert_none_vanishes(world)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("then", ["", "c", "d", "cd"])
+@pytest.mark.parametrize("to", [C, B])
+def test_a_recovered_table_gives_its_left_out_name_to_a_later_one(world: World, to: TableId, then: str, apart: bool) -> None:
+    """What was recovered lacks rows under its next name, and the later table of the name has none of them."""
+    world.create(A)
+    world.create(B)
+    world.insert(B, 1, 2)
+    follow(world, **without("bc"))
+    world.upstream.drop_table(B)
+    world.upstream.recover_table(B, None if to == B else to)
+    world.insert(to, 3)
+    if apart:
+        follow(world, **without("bc"))
+    world.upstream.rename_table(to, D)
+    world.create(to)
+    world.insert(to, 1)
+    world.insert(A, 1)
+    for _ in range(2):
+        follow(world, **without("bc" + then))
+    for key in range(4, 6):
+        world.insert(to, key)
+        follow(world)
+    assert_none_vanishes(world)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headrace.engine import table_places
+from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.given_up import running_reason, served_requests
 from headrace.engine.journal import is_pending
 from headrace.engine.unreadable import has_never_lived, is_unborn
@@ -99,7 +100,8 @@ class CutEnd:
                 else:
                     continue  # the table ended in this cut and stays gone
             if own is not None and own.status is TableStatus.INCOMPLETE:
-                row = replace(row, status=own.status, reason=own.reason)
+                # A table that was never created keeps its place: that of the change which began it.
+                row = own if cannot_be_made(own) else replace(row, status=own.status, reason=own.reason)
             rows.append(row)
         return tuple(rows)
 

@@ -17,6 +17,7 @@ from headrace.engine.bounds import bound_of, end_of, has_let_go, has_rows_at_onc
 from headrace.engine.cut_letters import recounted
 from headrace.engine.cut_run import CutRun, RoundFactory, TablesExcluded
 from headrace.engine.excluded_tables import back, followed, left_out, taken_back
+from headrace.engine.gone_records import find_begun_untold, lose_gone
 from headrace.engine.identities import as_journalled
 from headrace.engine.journal import comes_back, concerns
 from headrace.engine.kept_keys import left_unique_key
@@ -25,7 +26,7 @@ from headrace.engine.late_records import note_late
 from headrace.engine.letter_replay import Replayer, waits_for
 from headrace.engine.marked_tables import LedgerOutrunError, caught_up, in_doubt, say_of_requests, unknown
 from headrace.engine.observer import Observer, telling
-from headrace.engine.passed_tables import Missing, cut_short, find_begun_untold, lose_gone, note_passed, with_kept_changes
+from headrace.engine.passed_tables import Missing, cut_short, note_passed, with_kept_changes
 from headrace.engine.plan import ending_incomplete, plan_cut
 from headrace.engine.quiet import Quiet
 from headrace.engine.requests import Carried, carry_out, give_up_places, releases_to_judge, resyncs_due, take_up_holds
@@ -63,8 +64,7 @@ from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _RETRY_STOPPED_EVERY = 30.0
 _DECISIONS_EVERY = 2.0
 _LOOK_PAUSE = 1.0
@@ -424,8 +424,7 @@ class Loop:
         """Plans and applies one cut. Returns the problems that stopped tables in it."""
         self._follow(unknown(self._state, (s.table_id for s in offer.splits if self._options.includes(s.table_id))))
         if self._take_back(offer) or self._carry_out(offer):
-            # The offer lacks the files of tables with missing files, and files that are read again; or it reaches too far.
-            self._plans_anew = True
+            self._plans_anew = True  # the offer lacks files that are missing or read again, or it reaches too far
             return ()
         # While a table is stopped, users may load or repair it in the target.
         self._sink.forget_tables([t for t, own in self._state.tables.items() if own.status is not TableStatus.RUNNING])
@@ -522,16 +521,17 @@ class Loop:
 
         True if the source has to make a new offer: that of a source that forgets was cut short for tables that have changed since.
         """
-        before, missing = self._state, self._missing(offer)
-        if again := back(self._state, self._options.includes):
-            self._serve(Carried(*taken_back(self._state, again, missing)))
-        if self._source.needs_shapes:
-            self._serve(lose_gone(self._state, offer) if offer.gone else None)
-            if self._state is not before:
-                return True
-            self._serve(note_late(self._state, offer))
-            self._serve(note_passed(self._state, offer, self._options.includes, missing))
-            self._serve(find_begun_untold(self._state, offer, self._options.includes))
+        before, missing, includes = self._state, self._missing(offer), self._options.includes
+        if again := back(before, includes):
+            self._serve(Carried(*taken_back(before, again, missing)))
+        if not self._source.needs_shapes:
+            return False
+        self._serve(lose_gone(self._state, offer) if offer.gone else None)
+        if self._state is not before:
+            return True
+        self._serve(note_late(self._state, offer))
+        self._serve(note_passed(self._state, offer, includes, missing))
+        self._serve(find_begun_untold(self._state, offer, includes))
         return False
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:

@@ -31,7 +31,6 @@ from headrace.engine.journal import drops_databases, is_pending, tables_of_dropp
 from headrace.engine.requests import Carried
 from headrace.engine.shapes import from_shape_if_unknown, known_after, told_shapes, with_kept_shapes
 from headrace.engine.table_places import after
-from headrace.engine.unreadable import is_unborn
 from headrace.model.commands import word
 from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.ledger import JournalEntry, JournalState, LedgerState, TableProgress, TableShape, TableStatus, in_order
@@ -89,7 +88,19 @@ def cut_short(state: LedgerState, offer: Offer, includes: Includes, missing: Mis
 
 
 def _noted(state: LedgerState, offer: Offer, includes: Includes, missing: Missing) -> _Noted:
-    noted = _Noted(state, followed(state, offer.schema_changes, includes), missing, offer.passed or 0)
+    follows = followed(state, offer.schema_changes, includes)
+    while True:
+        noted = _noted_of(state, offer, follows, missing)
+        # A change that is passed over brings no left-out table into the filter any more, so that the cut does not follow it.
+        left = followed(noted.state, offer.schema_changes, includes)
+        until = {t: min(ts, left.until[t]) for t, ts in follows.until.items() if t in left.until}
+        if until == follows.until:
+            return noted
+        follows = replace(left, until=until)
+
+
+def _noted_of(state: LedgerState, offer: Offer, follows: Followed, missing: Missing) -> _Noted:
+    noted = _Noted(state, follows, missing, offer.passed or 0)
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
         if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
             noted.take(change)
@@ -123,50 +134,6 @@ def with_kept_changes(offer: Offer, state: LedgerState) -> Offer:
         return offer
     in_order_of_ts = sorted([*drops, *offer.schema_changes], key=lambda change: change.commit_ts)
     return replace(offer, schema_changes=tuple(in_order_of_ts))
-
-
-def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
-    """Lets tables that do not run wait until they are loaded anew, if the source no longer keeps records that they need.
-
-    Undecided schema changes are checked, too, because one that was found late lies below the checkpoints of its tables.
-    """
-    undecided = (entry for entry in state.journal.values() if not entry.state.is_settled and entry.commit_ts <= offer.gone)
-    late = {table_id for entry in undecided for table_id in entry.tables}
-    rows = []
-    for table_id, own in sorted(state.tables.items()):
-        waits = own.status is TableStatus.CATCHING_UP or (own.status.is_stopped and not own.status.is_gone)
-        needs = own.checkpoint < offer.gone or (own.checkpoint == offer.gone and not own.after) or table_id in late
-        if waits and needs and table_id.table and own.status is not TableStatus.INCOMPLETE:
-            reason = (
-                f"it stands at {format_tso(own.checkpoint)}, and records up to {format_tso(offer.gone)} are not kept any more. "
-                f"Load it anew as of a time after that, and run headrace table resync {word(table_id)} --at TIME. If its columns "
-                "or its key have changed since, begin the pipeline anew instead: headrace reset."
-            )
-            rows.append(replace(own, status=TableStatus.INCOMPLETE, reason=reason))
-    notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
-    return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
-
-
-def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> Carried | None:
-    """Lets names of ended tables wait for a load, if rows of a later table arrive whose CREATE was passed over.
-
-    Otherwise these rows would not be read, because their shape is unknown, or would be read in the former table's shape.
-    """
-    passed = offer.passed or 0
-    gone = {t: own for t, own in state.tables.items() if own.status is TableStatus.GONE and own.checkpoint < passed and includes(t)}
-    begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
-    rows = []
-    # Rows of the former table that the stream repeats lie before that table's end.
-    come = [(s.table_id, s.latest or 0) for s in offer.splits] + [(p.table_id, p.latest or 0) for p in offer.problems]
-    later = {table_id for table_id, latest in come if table_id in gone and latest > gone[table_id].checkpoint}
-    for table_id in sorted(later & gone.keys() - begun):
-        reason = (
-            f"rows of it come, but the records that tell how it began are not kept any more. Create and load it as of a time after "
-            f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."
-        )
-        rows.append(TableProgress(table_id, passed, status=TableStatus.INCOMPLETE, reason=reason, incarnation=passed))
-    notices = tuple(Notice(f"it does not go on: {own.reason}", own.table_id) for own in rows)
-    return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
 
 
 @dataclass
@@ -307,19 +274,15 @@ class _Noted:
         ts = change.commit_ts
         named = list(dict.fromkeys(newly_named(change)))
         heard_of = [*named, *([change.table_id] if change.schema is not None else [])]
-        is_lost = False
+        # A table that was never created ends with this step. If the RENAME did not, it would count as done for both names later.
+        is_lost = any(old not in self.carried and not self._is_told_again(new, ts) for new, old in unmade.items())
         for table_id in (t for t in named if t in self.used and not self.follows.includes(t)):
             # The cut cannot end before (``_hand_over``), so its end writes the row: ``left_lives``.
-            self.lacking[table_id] = _left_out(table_id, ts)
+            self.lacking[table_id] = self._row_outside(table_id, unmade, ts)
         for table_id in (t for t in dict.fromkeys(heard_of) if t not in self.used and not self._is_told_again(t, ts)):
             own = self._own(table_id)
             if own is None or (own.status.is_gone and own.checkpoint <= ts):
-                if table_id in unmade:
-                    is_lost |= unmade[table_id] not in self.carried
-                    lacking = _lacking_rows(table_id, unmade[table_id], ts, _PASSED, self.follows)
-                    self._put(replace(lacking, after=False))
-                else:
-                    self._put(_left_out(table_id, ts))
+                self._put(self._row_outside(table_id, unmade, ts))
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id], self.since[table_id] = None, ts
         self._carry(change)
@@ -333,6 +296,12 @@ class _Noted:
             if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:
                 reason = f"its schema change at {ts} was found only after rows behind it were applied, while --tables left it out."
                 self._put(replace(own, status=TableStatus.INCOMPLETE, reason=f"{reason} {_load(table_id, own.checkpoint)}"))
+
+    def _row_outside(self, table_id: TableId, unmade: Mapping[TableId, TableId], commit_ts: int) -> TableProgress:
+        """The row of a left-out table that gets its name: it lacks rows if the pipeline never created the table before that."""
+        if table_id not in unmade:
+            return _left_out(table_id, commit_ts)
+        return replace(_lacking_rows(table_id, unmade[table_id], commit_ts, _PASSED, self.follows), after=False)
 
     def _carry(self, change: SchemaChange) -> None:
         """Records the new names of left-out tables that the pipeline created: the RENAME runs when the filter includes them."""
@@ -431,7 +400,9 @@ class _Noted:
                 self.notices.append(Notice(f"it does not go on: {lacking.reason}", new))
                 self.came.add(new)
             else:
-                is_free, lacking = True, replace(lacking, after=False)
+                # A table that the pipeline created keeps its row: its own RENAME or DROP runs when the filter includes it.
+                is_free |= own is not None and not own.is_made
+                lacking = replace(lacking, after=False)
             if is_free and new not in self.used:
                 self._put(lacking)
             else:
@@ -454,7 +425,7 @@ class _Noted:
         without a known beginning was loaded by a person, so it lacks nothing.
         """
         table_id, own = change.table_id, self._own(change.table_id)
-        is_there = own is not None and not own.status.is_gone and not is_unborn(own)
+        is_there = own is not None and own.is_made
         is_known = table_id not in self.over and (is_there or table_id in self.created)
         by_shape = not needed.statement or any(isinstance(event, CreateTableEvent) for event in needed.events)
         if is_known or not by_shape or not self.follows.includes(table_id):
@@ -468,9 +439,14 @@ class _Noted:
 
     def _lack(self, table_id: TableId, change: SchemaChange, why: str) -> None:
         ts = change.commit_ts
-        reason = f"{why} {_load(table_id, ts)}"
-        self._put(TableProgress(table_id, ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=ts))
-        self.notices.append(Notice(f"it does not go on: {reason}", table_id))
+        row = _incomplete(table_id, ts, why)
+        self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
+        if table_id in self.used and _renames(change):
+            # The row belongs to the former table until the cut has ended that one: ``left_lives``.
+            self.lacking[table_id] = row
+            self.came.add(table_id)
+        else:
+            self._put(row)
 
     def _pass(self, change: SchemaChange) -> None:
         tables = in_order(change.changes)
@@ -510,19 +486,18 @@ def left_lives(state: LedgerState, offer: Offer, follows: Followed, bound: int) 
             break
         ended, begun = _ended(change, rows), frozenset(newly_named(change))
         rows = {t: row for t, row in rows.items() if t not in ended}
-        if not follows.takes(change):
-            if is_pending(state, change):
-                rows |= {t: _left_out(t, change.commit_ts) for t in begun & free if not follows.includes(t)}
-        elif is_pending(state, change):
+        if not is_pending(state, change):
+            rows |= {row.table_id: row for row in _lost_by(state, change, follows, free)}
+        elif follows.takes(change):
             rows = {t: row for t, row in rows.items() if t not in begun}
             free = (free | ended) - begun
         else:
-            rows |= {row.table_id: row for row in _lost_by(state, change, follows, free)}
+            rows |= {t: _left_out(t, change.commit_ts) for t in begun & free if not follows.includes(t)}
     return rows
 
 
 def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: Collection[TableId]) -> Iterator[TableProgress]:
-    """Rows of tables that a passed-over change gives ``free`` names. They lack the rows of the left-out tables they come from."""
+    """Rows of tables that a passed-over RENAME gives ``free`` names. They lack the rows of the tables they come from."""
     entry = state.journal.get(change.identity)
     for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
         if isinstance(event, RenameTableEvent):
@@ -536,8 +511,13 @@ def _lost_by(state: LedgerState, change: SchemaChange, follows: Followed, free: 
 def _lacking_rows(new: TableId, old: TableId, commit_ts: int, why: str, follows: Followed) -> TableProgress:
     """The ledger row of a table that got its name by a RENAME of a left-out table whose rows are lost."""
     left_out = f"{old}, which lacks them" if follows.includes(old) else f"{old}, which --tables leaves out"
-    reason = f"its rows come from {left_out}, and {why} {_load(new, commit_ts)}"
-    return TableProgress(new, commit_ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=commit_ts)
+    return _incomplete(new, commit_ts, f"its rows come from {left_out}, and {why}")
+
+
+def _incomplete(table_id: TableId, commit_ts: int, why: str) -> TableProgress:
+    """The ledger row of a table that lacks rows since it got its name."""
+    reason = f"{why} {_load(table_id, commit_ts)}"
+    return TableProgress(table_id, commit_ts, status=TableStatus.INCOMPLETE, reason=reason, incarnation=commit_ts)
 
 
 def _load(table_id: TableId, commit_ts: int) -> str:
