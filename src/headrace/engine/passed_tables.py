@@ -441,12 +441,7 @@ class _Noted:
         ts = change.commit_ts
         row = _incomplete(table_id, ts, why)
         self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
-        if table_id in self.used and _renames(change):
-            # The row belongs to the former table until the cut has ended that one: ``left_lives``.
-            self.lacking[table_id] = row
-            self.came.add(table_id)
-        else:
-            self._put(row)
+        self._put(row)
 
     def _pass(self, change: SchemaChange) -> None:
         tables = in_order(change.changes)
