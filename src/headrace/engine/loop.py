@@ -66,8 +66,7 @@ from headrace.transform.filters import TableFilter
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _RETRY_STOPPED_EVERY = 30.0
-_DECISIONS_EVERY = 2.0
-_LOOK_PAUSE = 1.0
+_DECISIONS_EVERY, _LOOK_PAUSE = 2.0, 1.0
 _TELL_EVERY = 2.0
 
 
