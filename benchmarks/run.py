@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from tests.servers import MariaDb, running_mariadb
 
 from benchmarks import floor
+from benchmarks.kafka import binlog_topic, canal_json_topic
 from benchmarks.latency import poll_seconds, stream_times
 from benchmarks.machine import cores, machine_facts
 from benchmarks.memory import Peak, measure_run
@@ -36,6 +36,8 @@ from benchmarks.workload import (
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import HeadraceError
 from headrace.testing.ticdc_options import Protocol
+from kafka_server import running_kafka
+from servers import MariaDb, running_mariadb
 
 RESULT = Path("bench-result.json")
 _CHANGES = 1_000_000
@@ -115,6 +117,25 @@ def _measure_protocol(bench: Bench, protocol: Protocol) -> Iterator[Measurement]
     workload = write_orders(bench.fresh(), protocol, bench.changes)
     for target in ("nothing", "MariaDB", "DuckDB"):
         yield _throughput(bench, workload, target)
+
+
+def measure_kafka(bench: Bench) -> Iterator[Measurement]:
+    """The same million changes as canal-JSON files, as a changefeed's topic and as a Drainer's, into MariaDB."""
+    workload = write_orders(bench.fresh(), "canal-json", bench.changes)
+    files = bench.run_repeatedly(workload.uri, "MariaDB").seconds
+    yield Measurement("canal-json files to MariaDB", workload.changes / files, RATE_UNIT)
+    with running_kafka() as broker:
+        topics = {
+            "canal-json topic": f"kafka://{broker.server}/{canal_json_topic(broker, workload, bench.changes)}?protocol=canal-json",
+            "binlog topic": f"tidb-binlog://{broker.server}/{binlog_topic(broker, bench.changes)}",
+        }
+        for name, uri in topics.items():
+            run = bench.run_repeatedly(uri, "MariaDB")
+            if run.written != workload.keys:
+                raise RunFailed(f"{run.written} rows were written of {name}, not {workload.keys}.")
+            details = {"run": run.seconds, "cuts": run.cut_seconds}
+            yield Measurement(f"{name} to MariaDB", workload.changes / run.seconds, RATE_UNIT, details=details)
+            yield Measurement(f"{name} against files", 100 * files / run.seconds, "%")
 
 
 def measure_no_local(bench: Bench) -> Iterator[Measurement]:
@@ -235,6 +256,7 @@ SHORT: dict[str, Measure] = {
     "canal-json": measure_canal_json,
     "tables": measure_tables,
     "stream": measure_stream,
+    "kafka": measure_kafka,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}
 

@@ -40,6 +40,7 @@ _DDL = (
     "(id BIGINT NOT NULL PRIMARY KEY, customer VARCHAR(64) NOT NULL, amount DECIMAL(12,2), quantity INT, ordered_at DATETIME,"
     " remark VARCHAR(255))"
 )
+CREATE = f"CREATE TABLE `{ORDERS.table}` {_DDL}"
 _WORDS = np.array(["ship", "hold", "gift", "express", "return", "fragile", "invoice", "pickup", "deposit", "weekend"], dtype=object)
 
 
