@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
@@ -50,8 +49,7 @@ OWN_SETTINGS = frozenset({*_FIXED, "bootstrap.servers", "metadata.broker.list"})
 """librdkafka's settings that a reader depends on, so that nobody else may set them."""
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A record of a partition."""
 
     offset: int
@@ -205,14 +203,13 @@ def _message(message: RawMessage, offset: int) -> Message:
         _bytes(message.key()),
         _bytes(message.value()),
         None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        tuple(_headers(message.headers())),
+        _headers(message.headers()),
     )
 
 
-def _headers(found: object) -> Iterator[tuple[str, bytes | None]]:
+def _headers(found: object) -> tuple[tuple[str, bytes | None], ...]:
     """librdkafka gives a list of pairs, though its types allow more."""
-    for name, value in found if isinstance(found, list) else ():
-        yield name, _bytes(value)
+    return tuple((name, _bytes(value)) for name, value in found) if isinstance(found, list) else ()
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:
