@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import floor
+from benchmarks import binlog, floor
 from benchmarks.kafka import binlog_topic, canal_json_topic
 from benchmarks.latency import poll_seconds, stream_times
 from benchmarks.machine import cores, machine_facts
@@ -42,6 +42,7 @@ from servers import MariaDb, running_mariadb
 RESULT = Path("bench-result.json")
 _CHANGES = 1_000_000
 _WARM_CHANGES = 150_000
+_BINLOG_CHANGES = 60_000
 _TABLES = 1_000
 _ROWS_PER_TABLE = 100
 _STREAM_CUTS = 100
@@ -233,6 +234,17 @@ def measure_stream(bench: Bench) -> Iterator[Measurement]:
             yield Measurement("idle poll: Spark jobs", times.idle_jobs, "jobs")
 
 
+def measure_binlog(bench: Bench) -> Iterator[Measurement]:
+    """Binlog messages to record batches on one core, without Spark, against the protobuf library."""
+    for rows in (1, 10, 1000):
+        messages = binlog.transactions(_BINLOG_CHANGES, rows)
+        spent = binlog.seconds(messages, 2 * bench.repeats)
+        name = f"binlog, {rows} row{'s' if rows > 1 else ''} a transaction"
+        others = {"protobuf": _BINLOG_CHANGES / spent.protobuf, "one by one": _BINLOG_CHANGES / spent.one_by_one}
+        yield Measurement(name, _BINLOG_CHANGES / spent.columnar, RATE_UNIT, details=others)
+        yield Measurement(f"{name}: against protobuf", spent.protobuf / spent.columnar, "times")
+
+
 def measure_memory(bench: Bench) -> Iterator[Measurement]:
     """The memory of backlogs of some million changes against that of the smallest, each run in a process of its own."""
     smallest: dict[str, float] = {}
@@ -256,6 +268,7 @@ SHORT: dict[str, Measure] = {
     "canal-json": measure_canal_json,
     "tables": measure_tables,
     "stream": measure_stream,
+    "binlog": measure_binlog,
     "kafka": measure_kafka,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}

@@ -92,22 +92,12 @@ def raw_from_bytes(buffer: Buffer, cells: CellPlaces, field: CellField, order: P
         if fits is not None:
             whole &= fits
         sound = null | (whole & (tags == _TAGS[field]))
-        return _slices(buffer, np.where(sound, begin, cells.stop), cells.stop, null, order), sound
+        wanted = np.arange(len(at)) if order is None else order
+        return buffer.slices(np.where(sound, begin, cells.stop), cells.stop, wanted, null if null.any() else None), sound
     sound = null | (whole & (tags == _TAGS[field]))
     if order is not None:
         values, null = values[order], null[order]
     return pa.array(values, _RAW[field], mask=null if null.any() else None), sound
-
-
-def _slices(buffer: Buffer, start: Positions, stop: Positions, null: Mask, order: Positions | None) -> pa.Array:
-    """Slices of the buffer as binary values. The slices are in the order of the bytes, and do not overlap."""
-    count = len(start)
-    offsets = np.empty(2 * count + 1, np.int64)
-    offsets[0], offsets[1::2], offsets[2::2] = 0, start, stop
-    everything = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), buffer.arrow])
-    wanted = np.arange(count) if order is None else order
-    places = pa.array(2 * wanted + 1, mask=null[wanted] if null.any() else None)
-    return everything.take(places).cast(pa.binary())
 
 
 def raw_from_cells(cells: Sequence[Cell], info: ColumnInfo, column: Column, messages: Positions) -> pa.Array:

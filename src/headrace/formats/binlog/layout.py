@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
+from google.protobuf.message import DecodeError as ProtobufError
 
 from headrace.formats.binlog import slave_binlog_pb2 as pb
 from headrace.formats.binlog.errors import BinlogError
@@ -21,8 +21,8 @@ from headrace.formats.binlog.positions import Buffer, Mask, Positions
 from headrace.formats.binlog.wire import fields
 
 _TABLES, _TABLE = 0x1A, 0x0A
-_SCHEMA_NAME, _TABLE_NAME, _MUTATION = 0x0A, 0x12, 0x22
-_ROW, _OLD_ROW = 0x12, 0x1A
+_SCHEMA_NAME, _MUTATION = 0x0A, 0x22
+_MUTATION_TYPE, _ROW, _OLD_ROW = 0x08, 0x12, 0x1A
 _MUTATIONS = 4
 _BEGINNING = np.array([0x08, 0x00, 0x10], np.uint8)
 
@@ -65,9 +65,9 @@ def find_layout(buffer: Buffer, at: Positions, end: Positions) -> Layout:
     commit_ts, after, fits = buffer.varints(np.where(sound, at + len(_BEGINNING), 0))
     sound &= fits & (after <= end)
     after = np.where(sound, after, end)
-    data = buffer.chains(after, end, _TABLES)
+    data = buffer.chains(after, end, _TABLES, _TABLE)
     sound &= (data.end == end) & (np.bincount(data.owner, minlength=len(at)) <= 1)
-    tables = buffer.chains(data.start, data.stop, _TABLE)
+    tables = buffer.chains(data.start, data.stop, _TABLE, _SCHEMA_NAME)
     _exclude(sound, data.owner, tables.end == data.stop)
     entries = _entries(buffer, data.owner[tables.owner], tables.start, tables.stop, sound)
     counts, places = _mutations(buffer, entries, sound)
@@ -129,10 +129,7 @@ def _same_names(buffer: Buffer, start: Positions, stop: Positions) -> Iterator[P
     ends = np.minimum(after + lengths, buffer.size)
     lengths, after, _ = buffer.lengths(np.minimum(ends + 1, buffer.size))
     ends = np.clip(after + lengths, start, stop)
-    offsets = np.empty(2 * len(start) + 1, np.int64)
-    offsets[0], offsets[1::2], offsets[2::2] = 0, start, ends
-    array = pa.Array.from_buffers(pa.large_binary(), 2 * len(start), [None, pa.py_buffer(offsets), buffer.arrow])
-    names = array.take(pa.array(np.arange(1, 2 * len(start), 2))).dictionary_encode()
+    names = buffer.slices(start, ends, np.arange(len(start))).dictionary_encode()
     group = names.indices.to_numpy()
     if len(names.dictionary) == 1:
         yield np.arange(len(start))
@@ -146,32 +143,30 @@ def _described(buffer: Buffer, start: int, stop: int) -> tuple[TableChanges, byt
 
     The latter are ``None`` for a table without mutations. ``None`` if the table cannot be read, or its fields have another order.
     """
-    data = buffer.bytes[start:stop].tobytes()
-    first = last = None
+    at = start
     try:
-        at = 0
-        for number, _, _, after in fields(data, 0, len(data)):
+        for number, _, _, after in fields(buffer.data, start, stop):
             if number == _MUTATIONS:
-                first = at if first is None else first
-                last = after
+                break
             at = after
     except BinlogError:
         return None
-    if first is None or last is None:
-        beginning, tail = data, None
-    else:
-        beginning, tail = data[:first], data[last:]
+    beginning, tail = buffer.data[start:at], None
+    if at < stop:
+        end = int(buffer.chains(np.array([at]), np.array([stop]), _MUTATION, _MUTATION_TYPE).end[0])
+        tail = buffer.data[end:stop]
     try:
-        return table_header(pb.Table.FromString(beginning + (tail or b""))), beginning, tail
-    except BinlogError:
+        header = table_header(pb.Table.FromString(beginning + (tail or b"")))
+    except (BinlogError, ProtobufError):
         return None
+    return None if len(header) else (header, beginning, tail)
 
 
 def _mutations(buffer: Buffer, entries: _Entries, sound: Mask) -> tuple[Positions, list[RowPlaces]]:
     """The number of mutations of each message, and where they are."""
     known = entries.group >= 0
     start, stop = np.where(known, entries.start, 0), np.where(known, entries.stop, 0)
-    found = buffer.chains(start, stop, _MUTATION)
+    found = buffer.chains(start, stop, _MUTATION, _MUTATION_TYPE)
     _exclude(sound, entries.message, _tails_fit(buffer, entries, found.end))
     message = entries.message[found.owner]
     counts = np.bincount(message, minlength=len(sound))
@@ -203,7 +198,7 @@ def _tails_fit(buffer: Buffer, entries: _Entries, at: Positions) -> Mask:
 def _parts(buffer: Buffer, start: Positions, stop: Positions) -> tuple[Positions, Positions, Positions, Positions, Positions, Mask]:
     """For each mutation its type, its row, the row before an update (-1 without), and whether it has the layout."""
     kind = buffer.bytes[start + 1].astype(np.int64)
-    fits = (buffer.bytes[start] == 0x08) & (kind <= MutationType.DELETE) & (buffer.bytes[start + 2] == _ROW)
+    fits = (buffer.bytes[start] == _MUTATION_TYPE) & (kind <= MutationType.DELETE) & (buffer.bytes[start + 2] == _ROW)
     length, row, sound = buffer.lengths(start + 3)
     row_end = row + length
     fits &= row_end <= stop

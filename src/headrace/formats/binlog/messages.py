@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -60,15 +61,11 @@ class Cell(NamedTuple):
     value: int | float | bytes | None
 
 
+_KNOWN_TABLES = 1000
+"""The number of descriptions of tables that are kept."""
 _NULL = Cell(CellField.NULL, None)
 _ABSENT = Cell(CellField.ABSENT, None)
-_VALUE_FIELDS = (
-    ("int64_value", CellField.INT64),
-    ("uint64_value", CellField.UINT64),
-    ("double_value", CellField.DOUBLE),
-    ("bytes_value", CellField.BYTES),
-    ("string_value", CellField.STRING),
-)
+_FIELDS = tuple(CellField)
 
 
 @dataclass(frozen=True)
@@ -195,15 +192,28 @@ def _table(table: Any) -> TableChanges:
 def table_header(table: Any) -> TableChanges:
     """The table of a protobuf ``Table``, whose mutations are not checked."""
     table_id = TableId(_text(table.schema_name, "schema_name"), _text(table.table_name, "table_name"))
-    columns = tuple(_column(info) for info in table.column_info)
-    if len({folded_name(column.name) for column in columns}) < len(columns):
+    columns = _columns(*(info.SerializeToString() for info in table.column_info))
+    keys = _keys(*(key.SerializeToString() for key in table.unique_keys))
+    if columns is None:
         raise MalformedBinlogError(f"The message lists a column of table {table_id} twice.")
-    keys = tuple(
+    if not keys and (primary := tuple(column.name for column in columns if column.is_primary_key)):
+        keys = (UniqueKey("PRIMARY", primary),)
+    return TableChanges(table_id, columns, keys, table.mutations)
+
+
+@lru_cache(_KNOWN_TABLES)
+def _columns(*infos: bytes) -> tuple[ColumnInfo, ...] | None:
+    """The columns of a table, ``None`` if one is there twice. Messages repeat them, so the answers are kept."""
+    columns = tuple(_column(pb.ColumnInfo.FromString(info)) for info in infos)
+    return columns if len({folded_name(column.name) for column in columns}) == len(columns) else None
+
+
+@lru_cache(_KNOWN_TABLES)
+def _keys(*keys: bytes) -> tuple[UniqueKey, ...]:
+    return tuple(
         UniqueKey(_text(key.name, "name of a key"), tuple(_text(name, "name of a column") for name in key.column_names))
-        for key in table.unique_keys
+        for key in map(pb.Key.FromString, keys)
     )
-    primary = tuple(column.name for column in columns if column.is_primary_key)
-    return TableChanges(table_id, columns, keys or ((UniqueKey("PRIMARY", primary),) if primary else ()), table.mutations)
 
 
 def _column(info: Any) -> ColumnInfo:
@@ -244,12 +254,12 @@ def _cells(row: Any) -> tuple[Cell, ...]:
 
 
 def _cell(column: Any) -> Cell:
-    """The first field that is present counts, in the order of the Go programs."""
-    if column.is_null:
-        return _NULL
-    for name, field in _VALUE_FIELDS:
-        if column.HasField(name):
-            return Cell(field, getattr(column, name))
+    """The first field that is present counts, in the order of the Go programs, which is that of the numbers."""
+    for field, value in column.ListFields():
+        if field.number != CellField.NULL:
+            return Cell(_FIELDS[field.number], value)
+        if value:
+            return _NULL
     return _ABSENT
 
 

@@ -25,6 +25,8 @@ _PADDING = 16
 _MOST_LENGTH = 1 << 31
 _FEW = 64
 """From so few chains on, a loop over their fields in Python is faster than numpy's calls for each step."""
+_LONG = 1024
+"""From so many bytes on, a single chain is looked for in all its bytes at once."""
 _TOP_BITS = np.uint64(0x8080_8080_8080_8080)
 _LOW_BITS = np.uint64(0x7F7F_7F7F_7F7F_7F7F)
 # 1 << 8k times this number has k + 1 as its highest byte.
@@ -57,15 +59,18 @@ class Buffer:
 
     def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
         """The parts, one after the other."""
-        self._data = b"".join((*parts, bytes(_PADDING)))
-        self.size = len(self._data) - _PADDING
-        self.bytes = np.frombuffer(self._data, np.uint8)
-        self.arrow = pa.py_buffer(self._data)
+        self.data = b"".join((*parts, bytes(_PADDING)))
+        self.size = len(self.data) - _PADDING
+        self.bytes = np.frombuffer(self.data, np.uint8)
+        self._arrow = pa.py_buffer(self.data)
         # Each position's next eight bytes as a number.
-        self.words: Numbers = np.ndarray(self.size + _PADDING - 7, "<u8", self._data, strides=(1,))
+        self.words: Numbers = np.ndarray(self.size + _PADDING - 7, "<u8", self.data, strides=(1,))
 
     def varints(self, at: Positions) -> tuple[Numbers, Positions, Mask]:
         """The number at each position, the position after it, and whether it is a sound one of at most 64 bits."""
+        short = self.bytes[at]
+        if not len(at) or short.max() < 0x80:
+            return short.astype(np.uint64), at + 1, np.ones(len(at), bool)
         words = self.words[at]
         ends = ~words & _TOP_BITS
         lowest = ends & (~ends + _ONE)
@@ -84,15 +89,22 @@ class Buffer:
 
     def lengths(self, at: Positions) -> tuple[Positions, Positions, Mask | None]:
         """The length at each position, the position after it, and whether it is sound (``None`` if all are)."""
-        short = self.bytes[at]
-        if not len(at) or short.max() < 0x80:
-            return short.astype(np.int64), at + 1, None
+        low = self.bytes[at]
+        is_long = low >= 0x80
+        if not is_long.any():
+            return low.astype(np.int64), at + 1, None
+        high = self.bytes[at + 1]
+        if not (is_long & (high >= 0x80)).any():
+            return np.where(is_long, low & 0x7F | high.astype(np.int64) << 7, low), at + 1 + is_long, None
         values, after, sound = self.varints(at)
         sound &= values < _MOST_LENGTH
         return np.where(sound, values, 0).astype(np.int64), after, sound
 
-    def chains(self, at: Positions, end: Positions, tag: int) -> Chains:
-        """The fields with that tag (of the wire type for bytes) that follow each other from each position on."""
+    def chains(self, at: Positions, end: Positions, tag: int, first: int) -> Chains:
+        """The fields with that tag (of the wire type for bytes) that follow each other from each position on.
+
+        ``first`` is the first byte of most of the fields' contents.
+        """
         at = at.copy()
         found = [(np.empty(0, np.int64),) * 3]
         active = np.arange(len(at))
@@ -111,8 +123,8 @@ class Buffer:
             at[active] = stop
             found.append((active, start, stop))
         for owner in active.tolist():
-            places, at[owner] = self._chain(int(at[owner]), int(end[owner]), tag)
-            length, start, _ = self.lengths(np.array(places, np.int64) + 1)
+            places, at[owner] = self._chain(int(at[owner]), int(end[owner]), tag, first)
+            length, start, _ = self.lengths(places + 1)
             found.append((np.full(len(places), owner), start, start + length))
         owners, starts, stops = (np.concatenate([part[column] for part in found]) for column in range(3))
         if len(found) > 2:
@@ -120,9 +132,24 @@ class Buffer:
             owners, starts, stops = owners[order], starts[order], stops[order]
         return Chains(owners, starts, stops, at)
 
-    def _chain(self, at: int, end: int, tag: int) -> tuple[list[int], int]:
+    def _chain(self, at: int, end: int, tag: int, first: int) -> tuple[Positions, int]:
         """The positions of the fields of one chain, and where it ends."""
-        data, places = self._data, []
+        if end - at >= _LONG:
+            # Wherever tag and first byte are, a field may begin. If each ends where the next begins, they are the chain.
+            places = at + np.flatnonzero(self.bytes[at:end] == tag)
+            lengths, starts, _ = self.lengths(places + 1)
+            stops = starts + lengths
+            likely = (self.bytes[starts] == first) & (stops <= end)
+            places, stops = places[likely], stops[likely]
+            if len(places) and places[0] == at and (places[1:] == stops[:-1]).all():
+                stop = int(stops[-1])
+                if stop == end or self.data[stop] != tag:
+                    return places, stop
+        return self._followed(at, end, tag)
+
+    def _followed(self, at: int, end: int, tag: int) -> tuple[Positions, int]:
+        """The positions of the fields of one chain, and where it ends, field by field."""
+        data, places = self.data, []
         while at < end and data[at] == tag:
             length = data[at + 1]
             if length < 0x80:
@@ -139,7 +166,21 @@ class Buffer:
                 break
             places.append(at)
             at = stop
-        return places, at
+        return np.array(places, np.int64), at
+
+    def slices(self, start: Positions, stop: Positions, order: Positions, null: Mask | None = None) -> pa.Array:
+        """The bytes from each start to its stop as binary values, in the given order of their numbers; null where that says so.
+
+        The slices follow each other and do not overlap.
+        """
+        # An array of the slices and of what lies between them needs no copy; the slices are then taken out of it.
+        is_wide = self.size > _MOST_LENGTH - 1
+        offsets = np.empty(2 * len(start) + 1, np.int64 if is_wide else np.int32)
+        offsets[0], offsets[1::2], offsets[2::2] = 0, start, stop
+        buffers = [None, pa.py_buffer(offsets), self._arrow]
+        everything = pa.Array.from_buffers(pa.large_binary() if is_wide else pa.binary(), 2 * len(start), buffers)
+        found = everything.take(pa.array(2 * order + 1, mask=None if null is None else null[order]))
+        return found.cast(pa.binary()) if is_wide else found
 
     def equals(self, at: Positions, expected: bytes) -> Mask:
         """Whether these bytes are at each position. Not at a position that is too close to the end."""
