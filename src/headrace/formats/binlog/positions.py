@@ -135,15 +135,16 @@ class Buffer:
     def _chain(self, at: int, end: int, tag: int, first: int) -> tuple[Positions, int]:
         """The positions of the fields of one chain, and where it ends."""
         if end - at >= _LONG:
-            # Wherever tag and first byte are, a field may begin. If each ends where the next begins, they are the chain.
+            # Wherever tag and first byte are, behind a length of one or two bytes, a field may begin. If each of these ends where
+            # the next begins, they are the chain.
             places = at + np.flatnonzero(self.bytes[at:end] == tag)
+            one, two, three = (self.bytes[places + place] for place in (1, 2, 3))
+            places = places[np.where(one < 0x80, two == first, (two < 0x80) & (three == first))]
             lengths, starts, _ = self.lengths(places + 1)
             stops = starts + lengths
-            likely = (self.bytes[starts] == first) & (stops <= end)
-            places, stops = places[likely], stops[likely]
             if len(places) and places[0] == at and (places[1:] == stops[:-1]).all():
                 stop = int(stops[-1])
-                if stop == end or self.data[stop] != tag:
+                if stop == end or (stop < end and self.data[stop] != tag):
                     return places, stop
         return self._followed(at, end, tag)
 
