@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, C
 
 Convert = Callable[[Cell], object]
 _SHOWN_BYTES = 40
+_INTEGER = re.compile(r"-?[0-9]+")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _MOST_BITS_IN_BYTES = 8
 
 
@@ -79,7 +82,7 @@ def converter(info: ColumnInfo, column: Column | None, options: ValueOptions) ->
         except BinlogError as error:
             error.column = info.name
             raise
-        except (ValueError, InvalidOperation, OverflowError):
+        except (ValueError, OverflowError):
             raise MalformedBinlogError(
                 f"The value of the column {info.name} is not a value of the type {info.mysql_type}.",
                 column=info.name,
@@ -108,6 +111,14 @@ def _text(cell: Cell) -> str:
     return _bytes(cell, CellField.STRING).decode("ascii")
 
 
+def _digits(cell: Cell, form: re.Pattern[str]) -> str:
+    """The text of a number. Python's own conversions accept more: spaces, underscores, exponents, NaN."""
+    text = _text(cell)
+    if form.fullmatch(text) is None:
+        raise ValueError
+    return text
+
+
 def _number(cell: Cell, field: CellField) -> int:
     if cell.field is not field or not isinstance(cell.value, int):
         raise ValueError
@@ -123,7 +134,7 @@ def _as_it_is(cell: Cell) -> object:
 def _integer(told: ColumnType | None, _options: ValueOptions) -> Convert:
     def convert(cell: Cell) -> int:
         if cell.field is CellField.STRING:  # MEDIUMINT before v3.0.15 and v4.0.0
-            number = int(_text(cell))
+            number = int(_digits(cell, _INTEGER))
         elif cell.field is CellField.INT64 or cell.field is CellField.UINT64:
             number = _number(cell, cell.field)
         else:
@@ -136,7 +147,7 @@ def _integer(told: ColumnType | None, _options: ValueOptions) -> Convert:
 
 
 def _year(_told: ColumnType | None, _options: ValueOptions) -> Convert:
-    return lambda cell: int(_text(cell))
+    return lambda cell: int(_digits(cell, _INTEGER))
 
 
 def _double(_told: ColumnType | None, _options: ValueOptions) -> Convert:
@@ -149,7 +160,7 @@ def _double(_told: ColumnType | None, _options: ValueOptions) -> Convert:
 
 
 def _decimal(_told: ColumnType | None, _options: ValueOptions) -> Convert:
-    return lambda cell: Decimal(_text(cell))
+    return lambda cell: Decimal(_digits(cell, _DECIMAL))
 
 
 def _bit(_told: ColumnType | None, _options: ValueOptions) -> Convert:

@@ -51,12 +51,13 @@ class RowEvent:
         return tuple(name for name in (after or before) if name not in before or name not in after or before[name] != after[name])
 
 
+_MOST_SHAPES = 10_000
 SchemaOf = Callable[[TableId], TableSchema | None]
 """The shape of a table, ``None`` if it is unknown."""
 
 
 class RowReader:
-    """Converts messages to row events. Keeps the converters of each table shape that it met."""
+    """Converts messages to row events. Keeps the converters of the table shapes that it met."""
 
     def __init__(self, options: ValueOptions, schema_of: SchemaOf | None = None) -> None:
         self._options = options
@@ -72,6 +73,8 @@ class RowReader:
         schema = self._schema_of(changes.table_id)
         key = (changes.table_id, changes.columns, schema)
         if key not in self._readers:
+            if len(self._readers) >= _MOST_SHAPES:
+                self._readers.clear()
             self._readers[key] = _TableReader(changes.columns, schema, self._options)
         return self._readers[key]
 
