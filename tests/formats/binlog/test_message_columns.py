@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -299,6 +300,21 @@ def test_the_schema_must_fit_the_messages() -> None:
     other = replace(NARROW, columns=(NARROW.columns[0], Column("name", ColumnType(TypeKind.INT))))
     with pytest.raises(SchemaMismatchError, match="has the type varchar in the message, and INT in the schema"):
         rows.block(other, 1, UTC)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_table_with_ever_other_columns_takes_no_more_time_for_each(apart: bool) -> None:
+    def read(count: int) -> float:
+        shapes = [(OTHER[0], ColumnInfo(f"c{number}", "int", False, 11, 0)) for number in range(count)]
+        tables = [table("t", infos, [(MutationType.INSERT, (integer(1), integer(2)), None)]) for infos in shapes]
+        values = [encoded(1, tables)] if apart else [encoded(1, [made]) for made in tables]
+        started = time.process_time()
+        for rows in BinlogBatch(values).tables:
+            assert rows.block(schema_of(rows.table_id, rows.columns), 1, UTC).num_rows == 1
+        return time.process_time() - started
+
+    read(100)
+    assert read(2000) < 60 * read(200) + 1
 
 
 def test_a_block_has_the_canonical_types() -> None:

@@ -6,7 +6,8 @@ with the protobuf library, which also finds out what is wrong with a damaged one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ from headrace.model.types import arrow_type
 SEQ_PER_MUTATION = 2
 _NEW_KINDS = np.array([RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)
 _Shape = tuple[TableId, tuple[ColumnInfo, ...], tuple[UniqueKey, ...]]
+_Apart = Mapping[_Shape, Sequence[tuple[int, TableChanges]]]
+"""The changes of one message, by the description of their table, each with the number of its first mutation."""
 
 
 class BinlogBatch:
@@ -51,6 +54,7 @@ class BinlogBatch:
         first one that cannot be read.
         """
         self._messages = messages
+        self._apart: dict[int, _Apart] = {}
         self.buffer = Buffer(messages)
         ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
         starts = np.zeros(len(messages), np.int64)
@@ -72,6 +76,7 @@ class BinlogBatch:
             if binlog.ddl is not None:
                 self.statements[message] = binlog.ddl
             mutations[message] = sum(map(len, binlog.tables))
+            self._apart[message] = _by_shape(binlog)
             for changes in binlog.tables:
                 _table(tables, changes, self)._singles.add(message)
         self.first_mutation: Positions = first_number + np.cumsum(mutations) - mutations
@@ -91,6 +96,12 @@ class BinlogBatch:
         except BinlogError as error:
             error.message_number = message
             raise
+
+    def apart(self, message: int) -> _Apart:
+        """The changes of a message that is read by itself. Raises BinlogError with its number."""
+        if message not in self._apart:
+            self._apart[message] = _by_shape(self.read(message))
+        return self._apart[message]
 
 
 class _Rows(NamedTuple):
@@ -194,13 +205,18 @@ class TableRows:
         return _Rows(message, number, kind.astype(np.int8), raw)
 
     def _read(self, message: int) -> Iterator[_Single]:
-        number = 0
-        for changes in self._batch.read(message).tables:
-            mine = _shape(changes) == (self.table_id, self.columns, self.unique_keys)
-            if mine:
-                for place, mutation in enumerate(changes, number):
-                    yield from _images(message, place, mutation)
-            number += len(changes)
+        shape = (self.table_id, self.columns, self.unique_keys)
+        for first, changes in self._batch.apart(message).get(shape, ()):
+            for number, mutation in enumerate(changes, first):
+                yield from _images(message, number, mutation)
+
+
+def _by_shape(binlog: Binlog) -> _Apart:
+    number, found = 0, defaultdict[_Shape, list[tuple[int, TableChanges]]](list)
+    for changes in binlog.tables:
+        found[_shape(changes)].append((number, changes))
+        number += len(changes)
+    return found
 
 
 def _shape(changes: TableChanges) -> _Shape:

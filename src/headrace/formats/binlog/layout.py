@@ -24,6 +24,9 @@ _TABLES, _TABLE = 0x1A, 0x0A
 _SCHEMA_NAME, _MUTATION = 0x0A, 0x22
 _MUTATION_TYPE, _ROW, _OLD_ROW = 0x08, 0x12, 0x1A
 _MUTATIONS = 4
+_MOST_DESCRIPTIONS = 50
+"""How many descriptions tables of one name may have in a batch. Messages with further ones are irregular: finding the tables of one
+takes a look at all that are left."""
 _BEGINNING = np.array([0x08, 0x00, 0x10], np.uint8)
 
 
@@ -100,7 +103,11 @@ def _entries(buffer: Buffer, message: Positions, start: Positions, stop: Positio
     waiting = [np.arange(len(start))]
     while waiting:
         left = waiting.pop()
+        most = len(headers) + _MOST_DESCRIPTIONS
         while len(left):
+            if len(headers) >= most:
+                sound[message[left]] = False
+                break
             first = int(left[0])
             described = _described(buffer, int(start[first]), int(stop[first]))
             if described is None:
