@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from binlog_cases import records, told
 from headrace.binlog.errors import CommitTsTooOldError
 from headrace.binlog.seek import SeekResult, seek
 from headrace.binlog.topic import commit_ts_of
+from headrace.binlog.topic import records as records_from
 from headrace.errors import SourceLostError
 from headrace.kafka.client import Message
 
@@ -120,6 +122,15 @@ def test_a_topic_that_drops_records_faster_than_it_is_searched_is_an_error() -> 
     log.trims = list(range(99, 0, -1))
     with pytest.raises(SourceLostError):
         seek(log, 50)
+
+
+def test_a_log_that_becomes_shorter_while_it_is_followed_is_an_error() -> None:
+    log = topic(10, 20, first=0)
+    followed = records_from(log, 0, Event(), follow=True)
+    assert [next(followed).offset for _ in range(2)] == [0, 1]
+    log.records, log.end = {0: message(10)}, 1
+    with pytest.raises(SourceLostError, match="is offset 1 now, and it was read up to offset 2"):
+        next(followed)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from typing import Self
 from headrace.binlog.errors import BadRecordError, OffsetGapError
 from headrace.binlog.position import Position, offset_after
 from headrace.binlog.seek import SeekResult, seek
-from headrace.binlog.topic import PARTITION, KafkaLog, first_commit_ts
+from headrace.binlog.topic import PARTITION, KafkaLog, first_commit_ts, records
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.formats.binlog.cell_values import ValueOptions
 from headrace.formats.binlog.errors import BinlogError, MalformedBinlogError
@@ -25,7 +25,6 @@ from headrace.model.tso import MAX_TSO
 
 NEWEST, OLDEST = -1, -2
 """Values of ``offset``: the end of the topic, and its oldest record."""
-_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ class Driver:
 
     def _read(self) -> Generator[Transaction, None, None]:
         try:
-            with closing(self._messages()) as messages:
+            with closing(records(self._log, self.start_offset, self._closing, follow=self._follow)) as messages:
                 for message in messages:
                     if self._closing.is_set():
                         return
@@ -196,20 +195,6 @@ class Driver:
         finally:
             if self._closing.is_set():
                 self._disconnect()
-
-    def _messages(self) -> Generator[Message, None, None]:
-        """The records from the start on: to the present end, or until the driver is closed."""
-        at, end = self.start_offset, self._log.ends()[1]
-        while True:
-            with closing(self._log.fetch(at, end)) as batches:
-                for batch in batches:
-                    yield from batch
-            if not self._follow:
-                return
-            at = max(at, end)
-            while (end := self._log.ends()[1]) <= at:
-                if self._closing.wait(_POLL_SECONDS):
-                    return
 
     def _transaction(self, message: Message) -> Transaction | None:
         """A record as a transaction; ``None`` for one that came before, or cannot be read and is left out."""

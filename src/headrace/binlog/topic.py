@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from threading import Event
 from typing import Protocol
 
+from headrace.errors import SourceLostError
 from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.wire import peek_commit_ts
 from headrace.kafka.client import BATCH_MESSAGES, KafkaClient, Message
 
 PARTITION = 0
 """Drainer writes to no other."""
+_POLL_SECONDS = 0.2
 Batches = Generator[Sequence[Message], None, None]
 """To be read to its end, or closed, before the next is asked for."""
 
@@ -77,3 +80,27 @@ def commit_ts_of(message: Message) -> int | None:
     except BinlogError:
         return None
     return commit_ts if commit_ts > 0 else None
+
+
+def records(log: Log, start: int, closing_down: Event, *, follow: bool) -> Generator[Message, None, None]:
+    """The records from an offset on: up to the present end, or with ``follow`` until ``closing_down`` is set.
+
+    Raises SourceLostError if the log becomes shorter than what was read of it.
+    """
+    at, end = start, log.ends()[1]
+    while True:
+        with closing(log.fetch(at, end)) as batches:
+            for batch in batches:
+                yield from batch
+        if not follow:
+            return
+        at = max(at, end)
+        while (end := log.ends()[1]) <= at:
+            if end < at:
+                raise SourceLostError(
+                    f"The end of {log.where} is offset {end} now, and it was read up to offset {at}: it was made anew, or lost "
+                    "records.",
+                    "Begin again at the last stored position: the Driver then continues after its commit ts.",
+                )
+            if closing_down.wait(_POLL_SECONDS):
+                return
