@@ -67,6 +67,14 @@ class _Tables:
         self.all_of_it |= told
         self.behind = {table_id: before | told for table_id, before in self.behind.items()}
 
+    def follows(self, rows: pa.RecordBatch, promises: npt.NDArray[np.int64]) -> bool:
+        """Whether rows and promises (TSO) go on from what is known without a step back, so that they can be added at once."""
+        if not len(promises) or promises[0] <= (self.greatest or 0):
+            return False
+        times = rows.column(4).to_numpy()
+        is_sorted = bool((np.diff(promises) > 0).all()) and bool((np.diff(times) >= 0).all())
+        return is_sorted and (not len(times) or int(times[0]) > (self.greatest or 0))
+
     def add(self, rows: pa.RecordBatch) -> None:
         """Adds rows of any tables, in their order."""
         for table_id, records in _by_table(rows):
@@ -113,6 +121,9 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))
         nobodys = sorted(offset_of(p) for p in (*problems, *unknown) if not p.table_id.table)[len(promised_before) :]
+        if reader.whole_transactions and not nobodys and (last := _add_at_once(tables, batch, kinds, latest_tso(clock()))):
+            reached, last_record = max(reached, last), int(offsets[-1])
+            continue
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
@@ -146,6 +157,21 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         ahead,
         last_record,
     )
+
+
+def _add_at_once(tables: _Tables, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], latest: int) -> int:
+    """Adds a batch of whole transactions in rising order, and returns its greatest watermark (TSO); 0 if it must be looked through.
+
+    Where each transaction is a watermark, most batches are like that. Only the first and the last watermark count then.
+    """
+    promises = batch.column(4).to_numpy()[kinds == RecordKind.WATERMARK]
+    rows = batch.filter(pa.array(kinds == RecordKind.ROWS))
+    if not tables.follows(rows, promises) or promises[-1] > latest:
+        return 0
+    tables.add(rows)
+    for promise in {int(promises[0]): None, int(promises[-1]): None}:
+        tables.promise(promise)
+    return int(promises[-1])
 
 
 def offset_of(problem: Problem) -> int:
