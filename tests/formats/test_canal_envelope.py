@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats import canal_envelope
-from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, read_envelopes, read_statement_message
+from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, read_envelopes, read_rows, read_statement_message
 from headrace.model.tso import LOGICAL_BITS
 from kafka_cases import KafkaCase, created, message, row, tso, watermark
 
 ROW = row(4, 1)
+_TOLD = json.loads(ROW)
+REGULAR = json.dumps({**{k: v for k, v in _TOLD.items() if k != "_tidb"}, "_tidb": _TOLD["_tidb"]}, separators=(",", ":")).encode()
+"""As TiCDC writes it: the extension comes last."""
 Edit = Callable[[dict[str, object]], object]
 
 
@@ -48,10 +52,53 @@ def test_many_messages_are_read_as_each_by_itself() -> None:
 
 
 def test_the_slow_way_gives_what_the_fast_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [golden.record.value or b"" for golden in KafkaCase("canal-json", "types").records]
+    values = [golden.record.value or b"" for name in ("types", "ddl") for golden in KafkaCase("canal-json", name).records]
     fast = read_envelopes(values)
+    assert (read_rows(values).kinds == EnvelopeKind.ROWS).sum() == (fast.kinds == EnvelopeKind.ROWS).sum()
+    monkeypatch.setattr(canal_envelope, "read_rows", lambda values: _none_regular(len(values)))
+    together = read_envelopes(values)
     monkeypatch.setattr(canal_envelope, "_parsed_together", lambda _values: None)
-    assert listed(read_envelopes(values)) == listed(fast)
+    assert listed(read_envelopes(values)) == listed(together) == listed(fast)
+
+
+def _none_regular(count: int) -> Envelopes:
+    return Envelopes(
+        np.full(count, -1, np.int8), [None] * count, [None] * count, np.zeros(count, np.int64), np.ones(count, bool), {}
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"type":"INSERT"', b'"type":"TIDB_WATERMARK"'),
+        (b'"type":"INSERT"', b'"type":"CREATE"'),
+        (b'"isDdl":false', b'"isDdl":true'),
+        (b'"table":"a"', b'"table":""'),
+        (b'"table":"a"', b'"table":null'),
+        (b'"table":"a",', b""),
+        (b'"commitTs":', b'"onlyHandleKey":true,"commitTs":'),
+        (b'"commitTs":', b'"commitTs":0'),
+        (b'"commitTs":', b'"commitTs":-'),
+        (b'"commitTs":', b'"commitTs":1'),
+        (b',"_tidb":{"commitTs"', b',"x":{"commitTs"'),
+        (b"}}", b'},"x":1}'),
+        (b"}}", b"}}]"),
+        (b"}}", b"}} "),
+    ],
+)
+def test_what_is_written_in_another_way_is_looked_at_by_itself(change: tuple[bytes, bytes]) -> None:
+    value = REGULAR.replace(*change)
+    assert value != REGULAR
+    assert read_rows([REGULAR, value, REGULAR]).kinds.tolist() == [EnvelopeKind.ROWS, -1, EnvelopeKind.ROWS]
+    found = read_envelopes([REGULAR, value, REGULAR])
+    assert listed(found) == [told for each in (REGULAR, value, REGULAR) for told in listed(read_envelopes([each]))]
+
+
+def test_a_commit_ts_in_a_value_is_none() -> None:
+    told = json.loads(ROW)
+    told["data"][0]["v"] = ',"_tidb":{"commitTs":400000000000000001}}'
+    del told["_tidb"]
+    assert one(json.dumps(told, separators=(",", ":")).encode())[0] is EnvelopeKind.UNREADABLE
 
 
 def test_one_damaged_message_leaves_its_neighbours_as_they_are() -> None:

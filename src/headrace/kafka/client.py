@@ -129,6 +129,15 @@ class KafkaClient:
         Raises SourceLostError if records in the range are not kept any more, SourceUnreachableError if nothing arrives for
         ``WAIT_SECONDS``. The caller must have read one fetch to its end, or have closed it, before the next.
         """
+        for batch in self._fetched(topic, partition, start, end, most):
+            yield [_message(message) for message in batch]
+
+    def fetch_values(self, topic: str, partition: int, start: int, end: int) -> Iterator[tuple[list[int], list[bytes]]]:
+        """As :meth:`fetch`, only the offsets and the values of the records, a tombstone's as ``b""``: for many records."""
+        for batch in self._fetched(topic, partition, start, end, BATCH_MESSAGES):
+            yield [_offset(message) for message in batch], [_bytes(message.value()) or b"" for message in batch]
+
+    def _fetched(self, topic: str, partition: int, start: int, end: int, most: int) -> Iterator[list[RawMessage]]:
         if start >= end:
             return
         where = _place(topic, partition)
@@ -148,17 +157,19 @@ class KafkaClient:
         finally:
             self._consumer.unassign()
 
-    def _read(self, raw: Sequence[RawMessage], where: str, at: int, end: int) -> tuple[list[Message], int]:
+    def _read(self, raw: Sequence[RawMessage], where: str, at: int, end: int) -> tuple[list[RawMessage], int]:
         """The records of a batch below ``end``, and the offset up to which the partition has been read."""
-        batch: list[Message] = []
-        for message in raw:
-            error, offset = message.error(), message.offset()
+        batch = [message for message in raw if message.error() is None]
+        if batch:
+            at = max(at, _offset(batch[-1]) + 1)
+            if at > end:
+                batch = [message for message in batch if _offset(message) < end]
+        for message in raw if len(batch) < len(raw) else ():
+            error = message.error()
             if error is None:
-                if offset is not None and offset < end:
-                    batch.append(_message(message, offset))
-                at = max(at, (offset or 0) + 1)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                at = max(at, offset or 0)
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, _offset(message))
             elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
                 raise SourceLostError(f"The records from offset {at} on of {where} are not kept any more, or not there yet.")
             elif not self._failures.passes(error):
@@ -196,10 +207,14 @@ def _place(topic: str, partition: int) -> str:
     return f"partition {partition} of topic {topic}"
 
 
-def _message(message: RawMessage, offset: int) -> Message:
+def _offset(message: RawMessage) -> int:
+    return message.offset() or 0
+
+
+def _message(message: RawMessage) -> Message:
     kind, timestamp = message.timestamp()
     return Message(
-        offset,
+        _offset(message),
         _bytes(message.key()),
         _bytes(message.value()),
         None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import SourceNotReadyError
@@ -14,7 +15,7 @@ from headrace.formats.base import DecodeError, SchemaMismatchError
 from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
-from headrace.kafka.client import KafkaClient, Message
+from headrace.kafka.client import KafkaClient
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
@@ -98,12 +99,10 @@ class KafkaReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         with self.cluster.connect() as client:
-            for messages in client.fetch(self.options.topic, int(of.partition), of.start, of.end):
-                yield self._batch(messages)
+            for offsets, values in client.fetch_values(self.options.topic, int(of.partition), of.start, of.end):
+                yield self._batch(np.array(offsets, np.int64), values)
 
-    def _batch(self, messages: Sequence[Message]) -> pa.RecordBatch:
-        offsets = np.array([message.offset for message in messages], np.int64)
-        values = [message.value or b"" for message in messages]
+    def _batch(self, offsets: npt.NDArray[np.int64], values: list[bytes]) -> pa.RecordBatch:
         found = read_envelopes(values, exact=self.options.exact)
         for number, reason in found.reasons.items():
             values[number] = reason.encode()

@@ -21,7 +21,7 @@ from headrace.formats.binlog.columns import BinlogBatch
 from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.wire import peek_commit_ts
-from headrace.kafka.client import KafkaClient, Message
+from headrace.kafka.client import KafkaClient
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
 from headrace.model.block import SEQ
@@ -92,8 +92,8 @@ class BinlogReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         with self.cluster.connect() as client:
-            for messages in client.fetch(self.options.topic, PARTITION, of.start, of.end):
-                columns = zip(*_rows(messages), strict=True)
+            for offsets, values in client.fetch_values(self.options.topic, PARTITION, of.start, of.end):
+                columns = zip(*_rows(offsets, values), strict=True)
                 yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
@@ -147,41 +147,36 @@ class BinlogReader:
         return result, np.bincount(messages, minlength=len(batch)).tolist()
 
 
-def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
+def _rows(offsets: list[int], values: list[bytes]) -> Iterator[_Row]:
     """The rows of ``RECORDS`` of these messages. One that cannot be read does not keep others from being read together."""
-    begin = 0
-    while begin < len(messages):
-        rest = messages[begin:]
-        values = [message.value or b"" for message in rest]
+    while values:
         try:
             batch, bad = BinlogBatch(values), None
         except BinlogError as error:
-            bad = error
-            number = error.message_number or 0
-            batch = BinlogBatch(values[:number])
-        yield from _read_rows(rest[: len(batch)], batch)
-        begin += len(batch)
+            batch, bad = BinlogBatch(values[: error.message_number or 0]), error
+        count = len(batch)
+        yield from _read_rows(offsets[:count], values[:count], batch)
         if bad is not None:
-            yield rest[len(batch)].offset, RecordKind.UNKNOWN, "", "", 0, bad.message.encode()
-            begin += 1
+            yield offsets[count], RecordKind.UNKNOWN, "", "", 0, bad.message.encode()
+            count += 1
+        offsets, values = offsets[count:], values[count:]
 
 
-def _read_rows(messages: Sequence[Message], batch: BinlogBatch) -> Iterator[_Row]:
-    tables: list[set[TableId]] = [set() for _ in messages]
+def _read_rows(offsets: list[int], values: list[bytes], batch: BinlogBatch) -> Iterator[_Row]:
+    tables: list[set[TableId]] = [set() for _ in values]
     for rows in batch.tables:
         for number in rows.messages.tolist():
             tables[number].add(rows.table_id)
-    for number, (message, commit_ts) in enumerate(zip(messages, batch.commit_ts.tolist(), strict=True)):
-        value = message.value or b""
+    for number, (offset, value, commit_ts) in enumerate(zip(offsets, values, batch.commit_ts.tolist(), strict=True)):
         if not 0 < commit_ts <= MAX_TSO:
-            yield message.offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode()
+            yield offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode()
             continue
         if (ddl := batch.statements.get(number)) is not None:
-            yield message.offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value
+            yield offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value
         of_tables = by_table(value) if len(tables[number]) > 1 else dict.fromkeys(tables[number], value)
         for table_id, part in of_tables.items():
-            yield message.offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part
-        yield message.offset, RecordKind.WATERMARK, "", "", commit_ts, b""
+            yield offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part
+        yield offset, RecordKind.WATERMARK, "", "", commit_ts, b""
 
 
 def _shows_current(read: Statement) -> bool:
