@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -205,6 +208,38 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_not_read(
         store_location(parse_uri(folder.uri())).open().read(path)
 
 
+@pytest.mark.long
+def test_nothing_is_told_of_what_lies_outside_while_a_link_is_exchanged_for_another(folder: StorageFolder, tmp_path: Path) -> None:
+    """Neither names nor sizes: the entry leads in and out in turn, thousands of times a second."""
+    inside, outside, link = folder.root / "inside", tmp_path / "outside", folder.root / "link"
+    for place, text in ((inside, "mine"), (outside, "secret")):
+        place.mkdir()
+        (place / "file").write_text(text)
+    (outside / "theirs").write_text("secret")
+    done = threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            for place in (outside, inside):
+                (folder.root / "next").symlink_to(place)
+                (folder.root / "next").rename(link)
+
+    exchanging = threading.Thread(target=exchange)
+    exchanging.start()
+    store = store_location(parse_uri(folder.uri())).open()
+    seen, end = set(), time.monotonic() + 5
+    try:
+        while time.monotonic() < end:
+            seen |= {(file.path, file.size) for file in store.entries("", recursive=True).files if file.path.startswith("link")}
+            with suppress(FileNotFoundError):
+                found = store.stat("link/file")
+                seen |= {(found.path, found.size)} if found else set()
+    finally:
+        done.set()
+        exchanging.join()
+    assert seen == {("link/file", len("mine"))}
+
+
 def test_a_file_that_is_exchanged_for_a_pipe_while_it_is_opened_holds_nobody_up(
     folder: StorageFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,10 +277,11 @@ def closed(folder: StorageFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     found: set[Path] = set()
     listing = os.scandir
 
-    def refusing(path: str) -> object:
-        if Path(path) in found:
+    def refusing(handle: int) -> object:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if path in found:
             raise PermissionError(13, "Permission denied", str(path))
-        return listing(path)
+        return listing(handle)
 
     monkeypatch.setattr(local_folders.os, "scandir", refusing)
     return found

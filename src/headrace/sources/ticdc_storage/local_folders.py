@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -28,6 +28,9 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+_AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
+_ONLY_TO_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) | os.O_CLOEXEC
+"""Opens an entry only for its place and its metadata, which needs no right to read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,15 @@ def stat_inside(root: str, path: str) -> LocalFile | None:
     """The regular file at a path under ``root``; ``None`` if there is none, or if it lies outside. Raises ``OSError``."""
     absolute = _absolute(root, path)
     try:
-        found = Path(absolute).stat()
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(Path(absolute).stat().st_mode):
             return None
-        # Opened only to get its place, which needs no right to read it.
-        handle = os.open(absolute, getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC)
+        handle = os.open(absolute, _ONLY_TO_LOOK)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return LocalFile(path, found.st_size, found.st_mtime_ns) if _is_inside(root, _place_of(handle, absolute)) else None
+        found = os.fstat(handle)
+        is_file = stat.S_ISREG(found.st_mode) and _is_inside(root, _place_of(handle, absolute))
+        return LocalFile(path, found.st_size, found.st_mtime_ns) if is_file else None
     finally:
         os.close(handle)
 
@@ -120,14 +123,6 @@ def _is_inside(root: str, real: str) -> bool:
     return real == real_root or real.startswith(f"{real_root}/")
 
 
-def _real(path: str) -> str:
-    """Where a path leads; nowhere if it is replaced during the look-up."""
-    try:
-        return os.path.realpath(path)
-    except OSError:
-        return ""
-
-
 def _place_of(handle: int, path: str) -> str:
     """The path of an open file according to the kernel. Without ``/proc``: where its path leads, if that is still the same file."""
     try:
@@ -140,59 +135,79 @@ def _place_of(handle: int, path: str) -> str:
 
 
 def _listed(root: str, folder: str) -> Iterator[LocalEntry]:
+    """The entries of one folder. Its handle is checked, and all are looked at through it: its path may lead elsewhere by then."""
     absolute = _absolute(root, folder)
-    if folder and not _is_inside(root, _real(absolute)):
-        yield _leading_out(folder)  # it was replaced since the folder above it was listed
-        return
-    try:
-        with os.scandir(absolute) as scan:
-            entries = list(scan)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        if not folder:
-            raise
-        return
-    except PermissionError as error:
-        if not folder:
-            raise
-        yield Stray(folder, f"it is a folder that cannot be listed: {error.strerror}", unlisted=True)
-        return
-    for entry in entries:
-        yield from _entry(root, f"{folder}/{entry.name}" if folder else entry.name, entry)
+    found = list[LocalEntry]()
+    with ExitStack() as opened:
+        try:
+            handle = os.open(absolute, _AS_FOLDER)
+            opened.callback(os.close, handle)
+            if folder and not _is_inside(root, _place_of(handle, absolute)):
+                yield _leading_out(folder)  # it was replaced since the folder above it was listed
+                return
+            with os.scandir(handle) as scan:
+                entries = list(scan)
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            if not folder:
+                raise
+            return
+        except PermissionError as error:
+            if not folder:
+                raise
+            yield Stray(folder, f"it is a folder that cannot be listed: {error.strerror}", unlisted=True)
+            return
+        for entry in entries:
+            found.extend(_entry(root, f"{folder}/{entry.name}" if folder else entry.name, entry, handle))
+    yield from found
 
 
-def _entry(root: str, path: str, entry: os.DirEntry[str]) -> Iterator[LocalEntry]:
+def _entry(root: str, path: str, entry: os.DirEntry[str], folder: int) -> Iterator[LocalEntry]:
+    """``folder`` is the handle of the folder that the entry is in."""
     try:
         path.encode()
     except UnicodeEncodeError:
         yield Stray(printable(path), "its name is not UTF-8")
         return
     try:
-        found = entry.stat()
+        found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
-        if entry.is_symlink():
+        return
+    is_link, is_inside = stat.S_ISLNK(found.st_mode), True
+    if is_link:
+        try:
+            found, is_inside = _followed(root, path, entry.name, folder)
+        except FileNotFoundError:
             yield Stray(path, "it is a link that leads nowhere")
-        return
-    except OSError as error:
-        if not entry.is_symlink():
-            raise
-        yield Stray(path, f"it is a link that cannot be followed: {error.strerror}")
-        return
-    is_folder = stat.S_ISDIR(found.st_mode)
-    is_either = is_folder or stat.S_ISREG(found.st_mode)
-    if is_either and entry.is_symlink() and not _is_inside(root, _real(_absolute(root, path))):
-        yield _leading_out(path, is_folder=is_folder)
+            return
+        except OSError as error:
+            yield Stray(path, f"it is a link that cannot be followed: {error.strerror}")
+            return
+    if not is_inside:
+        yield _leading_out(path, is_folder=stat.S_ISDIR(found.st_mode))
     elif stat.S_ISREG(found.st_mode):
         yield LocalFile(path, found.st_size, found.st_mtime_ns)
-    elif is_folder:
-        if entry.is_symlink() and _leads_back(root, path, found):
+    elif stat.S_ISDIR(found.st_mode):
+        if is_link and _leads_back(root, path, found):
             yield Stray(path, "it is a link to a folder that it lies in")
         else:
             yield path
     else:
         kind = next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "neither a file nor a folder")
         yield Stray(path, f"it is {kind}")
+
+
+def _followed(root: str, path: str, name: str, folder: int) -> tuple[os.stat_result, bool]:
+    """What a link in a folder leads to, and whether that lies in ``root``. Only the kind counts of what is no file or folder."""
+    found = os.stat(name, dir_fd=folder)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        return found, True
+    handle = os.open(name, _ONLY_TO_LOOK, dir_fd=folder)
+    try:
+        return os.fstat(handle), _is_inside(root, _place_of(handle, _absolute(root, path)))
+    finally:
+        os.close(handle)
 
 
 def _leading_out(path: str, is_folder: bool = True) -> Stray:
