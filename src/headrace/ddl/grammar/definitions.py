@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.ddl.grammar import expressions, partitioning
 from headrace.ddl.grammar.reader import Reader
-from headrace.ddl.grammar.vocabulary import OF_EXPRESSIONS, OF_TYPES, TABLE_OPTIONS, TIMES, TYPES
+from headrace.ddl.grammar.vocabulary import OF_TYPES, TABLE_OPTIONS, TIMES, TYPES
 
 _INDEX_KINDS = ("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "INDEX", "KEY", "FOREIGN", "CHECK", *_INDEX_KINDS)
@@ -192,11 +192,7 @@ def _index_option(reader: Reader) -> bool:
             reader.fail()  # any other parser is a plugin
         return True
     if reader.accept("WHERE"):
-        while not reader.done and not reader.peek().says(",") and not reader.peek().says(")"):
-            if reader.peek().says("("):
-                expressions.in_parentheses(reader)
-            else:
-                expressions.look_at(reader, reader.next(), OF_EXPRESSIONS)
+        expressions.without_parentheses(reader)
         return True
     return _method(reader)
 

@@ -1,13 +1,14 @@
 """Checks that expressions of defaults, generated columns, checks, indexes and partitions only compute.
 
 An expression is not parsed. Its words are checked one by one: it has no query, each function is one that only computes, and each
-name is that of a column.
+name is that of a column. Parentheses and operators may not nest deeper than a server can read (:mod:`headrace.ddl.grammar.depth`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from headrace.ddl.grammar.depth import Depth
 from headrace.ddl.grammar.reader import Reader
 from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, OPTION_WORDS, RESERVED, TIMES
 from headrace.ddl.lexer import Word
@@ -22,9 +23,11 @@ def in_parentheses(reader: Reader) -> None:
     """Reads and checks a parenthesis with one expression, or with several between commas. Raises NotAcceptedError."""
     if not reader.peek().says("("):
         reader.fail()
-    depth = 0
+    depth, nested = 0, Depth()
     while True:
         word = reader.next()
+        if why := nested.excess(word, reader.peek()):
+            reader.fail(why)
         depth += word.says("(") - word.says(")")
         if depth > _MOST_DEPTH:
             reader.fail(f"its parentheses are nested more than {_MOST_DEPTH} deep")
@@ -35,6 +38,19 @@ def in_parentheses(reader: Reader) -> None:
         look_at(reader, word, OF_EXPRESSIONS)
         if reader.peek().says(".") and reader.peek(2).says("."):
             reader.names.append(TableId(word.text, reader.peek(1).text))
+
+
+def without_parentheses(reader: Reader) -> None:
+    """Reads and checks an expression up to the comma or parenthesis after it. Raises NotAcceptedError."""
+    nested = Depth()
+    while not reader.done and not reader.peek().says(",") and not reader.peek().says(")"):
+        if reader.peek().says("("):
+            in_parentheses(reader)
+            continue
+        word = reader.next()
+        if why := nested.excess(word, reader.peek()):
+            reader.fail(why)
+        look_at(reader, word, OF_EXPRESSIONS)
 
 
 def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headrace.ddl.bounded_parser import parse
+from headrace.ddl.grammar.depth import Depth
 from headrace.ddl.grammar.expressions import look_at
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader, is_name
 from headrace.ddl.grammar.vocabulary import OF_QUERIES
@@ -36,9 +37,11 @@ def query(reader: Reader) -> tuple[TableId, ...]:
     if len(rest) > _MOST_WORDS:
         reader.fail(f"the query of the view has more than {_MOST_WORDS:,} words")
     found = _without_check_option(rest)
-    checked, depth = len(rest) - len(found), 0
+    checked, depth, nested = len(rest) - len(found), 0, Depth()
     while not reader.done:
         word = reader.next()
+        if why := nested.excess(word, reader.peek()):
+            reader.fail(why)
         depth += word.says("(") - word.says(")")
         if depth < 0 or depth > _MOST_DEPTH:
             reader.fail(f"its parentheses do not match, or are nested more than {_MOST_DEPTH} deep")
