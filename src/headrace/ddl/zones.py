@@ -24,7 +24,7 @@ def zoned_bound(statement: str) -> str:
     found = words(statement) or ()
     start = next((at for at, word in enumerate(found) if word.says("PARTITION")), len(found))
     for at in range(start, len(found)):
-        arguments = Cursor(found[at + 1 :]).group() if found[at].says(_UNIX_TIME) else ()
+        arguments = Cursor(found, at + 1).group() if found[at].says(_UNIX_TIME) else ()
         if any(word.is_literal for word in arguments):
             return rendered(found[at : at + len(arguments) + 3])
     return ""

@@ -9,6 +9,8 @@ and the functions around them are known; so a float counts as converted in every
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from headrace.ddl.generated import DifferingColumn, differing_columns, first_defined
 from headrace.ddl.lexer import Word
@@ -40,6 +42,8 @@ _WITHOUT_DIGITS = frozenset(["TIME", "TIMESTAMP"])
 """MariaDB takes their values as times without digits, whatever the argument has."""
 _TIME_NAMES = frozenset(["DATETIME", "TIME", "TIMESTAMP"])
 _MOST_DIGITS = 6
+_MOST_OF_LENGTH = 9
+"""The most digits of a type's length that are read."""
 _WHOLE_KINDS = INTEGER_KINDS | {TypeKind.DATE, TypeKind.YEAR}
 _ADDS_NO_DIGITS = (_KEEPS_KIND - {""}) | {
     *(
@@ -74,7 +78,13 @@ def computed_otherwise(schema: TableSchema, *, cuts_digits: bool = False) -> lis
     ``cuts_digits``: sessions of other programs cut digits of a time off where TiDB rounds them, as MariaDB's do unless they set
     TIME_ROUND_FRACTIONAL. A virtual column is computed by the session that reads it.
     """
-    return differing_columns(schema, lambda *column: _cause(*column) or (_cut_digits(*column) if cuts_digits else ""))
+    return list(_computed_otherwise(schema, cuts_digits))
+
+
+@lru_cache(maxsize=256)
+def _computed_otherwise(schema: TableSchema, cuts_digits: bool) -> tuple[DifferingColumn, ...]:
+    """The same, remembered, because each cut asks for its tables."""
+    return tuple(differing_columns(schema, lambda *column: _cause(*column) or (_cut_digits(*column) if cuts_digits else "")))
 
 
 def refuse_computed_otherwise(session: MySqlSession, change: SchemaChange) -> None:
@@ -95,23 +105,23 @@ def refuse_computed_otherwise(session: MySqlSession, change: SchemaChange) -> No
 
 
 def _cause(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:
-    while len(expression) > 1 and expression[0].says("(") and _closing(expression, 0) == len(expression) - 1:
-        expression = expression[1:-1]
+    expression = _without_parentheses(expression)
     if len(expression) == 1 and not expression[0].is_literal and schema.has_column(expression[0].text):
         source = schema.column(expression[0].text)
         differs = converted_otherwise(source.type, column.type, source.name) is not None
         if source.type.kind in _TIMES and column.type.kind != source.type.kind:
             differs = _loses_fraction(source.type, column.type)
         return f"{source.name} is {_with_article(source.type)}, and becomes {_with_article(column.type)}" if differs else ""
+    places = _Places(expression)
     for at, word in enumerate(expression):
         is_function = not word.is_name and expression[at + 1 : at + 2] == (Word("("),)
         if word.is_literal or is_function or not schema.has_column(word.text):
             continue
         source = schema.column(word.text)
         if source.type.kind in _FLOATS:
-            cause = _as_text(expression, at, column.type)
+            cause = _as_text(places, at, column.type)
         elif source.type.kind in _TIMES and source.type.scale:
-            cause = _as_number(expression, at, source.type, column.type)
+            cause = _as_number(places, at, source.type, column.type)
         else:
             continue
         if cause:
@@ -119,15 +129,15 @@ def _cause(column: Column, expression: tuple[Word, ...], schema: TableSchema) ->
     return ""
 
 
-def _as_text(expression: tuple[Word, ...], at: int, target: ColumnType) -> str:
+def _as_text(places: _Places, at: int, target: ColumnType) -> str:
     """What makes a text of the float at this place; empty if nothing does."""
-    for start, operators, function in _around(expression, at):
+    for start, operators, function in places.around(at):
         if operators & (_MATCHES_TEXT | {"BINARY", "COLLATE"}):
             return "is read as a text"
         if operators & _COMPARES:
             return ""
         if function in _CASTS:
-            return f"becomes a text by {function}" if _cast_type(expression, start)[0] in _AS_TEXT else ""
+            return f"becomes a text by {function}" if places.cast_type(start)[0] in _AS_TEXT else ""
         if function == "ISNULL":
             return ""
         if function not in _KEEPS_KIND | _OF_NUMBERS:
@@ -135,13 +145,13 @@ def _as_text(expression: tuple[Word, ...], at: int, target: ColumnType) -> str:
     return f"becomes {_with_article(target)}" if target.kind in _TEXTS else ""
 
 
-def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target: ColumnType) -> str:
+def _as_number(places: _Places, at: int, source: ColumnType, target: ColumnType) -> str:
     """What makes a number without the fraction of the time at this place; empty if nothing does."""
-    for start, operators, function in _around(expression, at):
+    for start, operators, function in places.around(at):
         if operators & (_COMPARES | _MATCHES_TEXT):
             return ""
         if function in _CASTS:
-            kind, (_, digits) = _cast_type(expression, start)
+            kind, (_, digits) = places.cast_type(start)
             cuts = kind in _AS_INTEGER or (kind in ("DEC", "DECIMAL", "NUMERIC") and digits < (source.scale or 0))
             return f"becomes a number by {function}" if cuts else ""
         if function in _CUT_TIMES:
@@ -153,21 +163,22 @@ def _as_number(expression: tuple[Word, ...], at: int, source: ColumnType, target
 
 def _cut_digits(column: Column, expression: tuple[Word, ...], schema: TableSchema) -> str:
     """Where a time may lose digits, other than in a conversion to a number; empty if it cannot."""
-    places = (
+    lossy_to = (
         [(expression, column.type.scale or 0, f"it becomes {_with_article(column.type)}")] if column.type.kind in _TIMES else []
     )
+    places = _Places(expression)
     for at, word in enumerate(expression):
         if word.is_name or word.is_literal or expression[at + 1 : at + 2] != (Word("("),):
             continue
-        inner, name = expression[at + 2 : _closing(expression, at + 1)], word.text.upper()
+        inner, name = expression[at + 2 : places.closing.get(at + 1, -1)], word.text.upper()
         if name in _CASTS:
-            kind, (digits, _) = _cast_type(expression, at + 1)
+            kind, (digits, _) = places.cast_type(at + 1)
             if kind in _TIME_NAMES:
-                places.append((inner, digits, f"{name} makes it a {kind} with {digits} digits"))
+                lossy_to.append((inner, digits, f"{name} makes it a {kind} with {digits} digits"))
         elif name in _WITHOUT_DIGITS:
-            places.append((inner, 0, f"{name} makes it a time without digits"))
+            lossy_to.append((inner, 0, f"{name} makes it a time without digits"))
     lossy = (
-        f"{cause}, and a time of the expression may have more" for words, n, cause in places if _may_have_more(words, n, schema)
+        f"{cause}, and a time of the expression may have more" for words, n, cause in lossy_to if _may_have_more(words, n, schema)
     )
     return next(lossy, "")
 
@@ -197,62 +208,72 @@ def _loses_fraction(source: ColumnType, target: ColumnType) -> bool:
     return digits > 0 and (target.kind in INTEGER_KINDS or (target.kind is TypeKind.DECIMAL and max(target.scale or 0, 0) < digits))
 
 
-def _around(expression: tuple[Word, ...], at: int) -> Iterator[tuple[int, frozenset[str], str]]:
-    """The parentheses around a place, from the inner ones: where they open, the words beside, and the function in upper case.
-
-    The words are those of the same argument and depth. The last one is the expression itself, with -1 and no function.
-    """
-    while at >= 0:
-        start, beside = _before(expression, at)
-        beside |= _after(expression, at)
-        before = expression[start - 1] if start > 0 else None
-        called = before is not None and not before.is_literal and not before.is_name and before.text[:1].isalpha()
-        name = before.text.upper() if before is not None and called else ""
-        is_operator = name in _BOUNDS | _COMPARES | _MATCHES_TEXT | {"NOT", "DIV"}
-        yield start, frozenset(beside), "" if is_operator else name
-        at = start
+def _without_parentheses(expression: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The expression without parentheses around all of it."""
+    closing, around = _Places(expression).closing, 0
+    while closing.get(around) == len(expression) - 1 - around:
+        around += 1
+    return expression[around : len(expression) - around]
 
 
-def _before(expression: tuple[Word, ...], at: int) -> tuple[int, set[str]]:
-    """The opening parenthesis before a place, or -1, and the words between of the same argument."""
-    depth, beside, same = 0, set[str](), True
-    for place in range(at - 1, -1, -1):
-        word = expression[place]
-        depth += word.says(")") - word.says("(")
-        if depth < 0:
-            return place, beside
-        keyword = "" if word.is_literal or word.is_name else word.text.upper()
-        same = same and not (depth == 0 and keyword in _BOUNDS)
-        if same and depth == 0:
-            beside.add(keyword)
-    return -1, beside
+@dataclass(frozen=True, eq=False)
+class _Argument:
+    """A part of an expression: inside one parenthesis, and between commas, AND, OR and the words of CASE."""
+
+    start: int
+    """The place of its opening parenthesis; -1 for the expression itself."""
+    outer: _Argument | None
+    """The argument that its parenthesis is part of."""
+    words: set[str] = field(default_factory=set)
+    """Its keywords and signs, without those in parentheses."""
 
 
-def _after(expression: tuple[Word, ...], at: int) -> set[str]:
-    """The words after a place, up to the end of its argument."""
-    depth, beside = 0, set[str]()
-    for word in expression[at:]:
-        depth += word.says("(") - word.says(")")
-        keyword = "" if word.is_literal or word.is_name else word.text.upper()
-        if depth < 0 or (depth == 0 and keyword in _BOUNDS):
-            break
-        if depth == 0:
-            beside.add(keyword)
-    return beside
+class _Places:
+    """The parentheses of an expression. They are read in one pass, since an expression may read thousands of columns."""
+
+    def __init__(self, expression: tuple[Word, ...]) -> None:
+        self._expression = expression
+        self._arguments: list[_Argument] = []
+        """The argument that each word is part of."""
+        self._cast_types: dict[int, tuple[str, tuple[int, int]]] = {}
+        self.closing: dict[int, int] = {}
+        """The place where each parenthesis closes, by that where it opens."""
+        argument = _Argument(-1, None)
+        for place, word in enumerate(expression):
+            if word.says(")") and argument.outer is not None:
+                self.closing[argument.start] = place
+                argument = argument.outer
+            self._arguments.append(argument)
+            keyword = "" if word.is_literal or word.is_name else word.text.upper()
+            if word.says("("):
+                argument = _Argument(place, argument)
+            elif keyword in _BOUNDS:
+                argument = _Argument(argument.start, argument.outer)
+            else:
+                argument.words.add(keyword)
+
+    def around(self, at: int) -> Iterator[tuple[int, set[str], str]]:
+        """The parentheses around a place, from the inner ones: where they open, the words beside, and the function in upper case.
+
+        The words are those of the same argument and depth. The last one is the expression itself, with -1 and no function.
+        """
+        argument: _Argument | None = self._arguments[at]
+        while argument is not None:
+            before = self._expression[argument.start - 1] if argument.start > 0 else None
+            called = before is not None and not before.is_literal and not before.is_name and before.text[:1].isalpha()
+            name = before.text.upper() if before is not None and called else ""
+            is_operator = name in _BOUNDS | _COMPARES | _MATCHES_TEXT | {"NOT", "DIV"}
+            yield argument.start, argument.words, "" if is_operator else name
+            argument = argument.outer
+
+    def cast_type(self, start: int) -> tuple[str, tuple[int, int]]:
+        """The type in ``CAST(… AS DECIMAL(10, 2))`` or ``CONVERT(…, CHAR)``, and the two numbers after it, 0 for none."""
+        if start not in self._cast_types:
+            self._cast_types[start] = _cast_type(self._expression[start + 1 : self.closing.get(start, -1)])
+        return self._cast_types[start]
 
 
-def _closing(expression: tuple[Word, ...], start: int) -> int:
-    depth = 0
-    for place in range(start, len(expression)):
-        depth += expression[place].says("(") - expression[place].says(")")
-        if depth == 0:
-            return place
-    return -1
-
-
-def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, tuple[int, int]]:
-    """The type in ``CAST(… AS DECIMAL(10, 2))`` or ``CONVERT(…, CHAR)``, and the two numbers after it, 0 where there is none."""
-    inner = expression[start + 1 : _closing(expression, start)]
+def _cast_type(inner: tuple[Word, ...]) -> tuple[str, tuple[int, int]]:
     depth, kind = 0, 0
     for place, word in enumerate(inner):
         depth += word.says("(") - word.says(")")
@@ -260,7 +281,8 @@ def _cast_type(expression: tuple[Word, ...], start: int) -> tuple[str, tuple[int
             kind = place + 1
     using = kind > 0 and inner[kind - 1].says("USING")
     name = "CHAR" if using else inner[kind].text.upper() if kind < len(inner) else ""
-    numbers = [int(word.text) for word in inner[kind + 1 :] if word.is_literal and word.text.isdigit()]
+    digits = (word.written for word in inner[kind + 1 :] if word.is_literal and word.written.isdecimal())
+    numbers = [int(number) for number in digits if len(number) <= _MOST_OF_LENGTH]
     first, second, *_ = *numbers, 0, 0
     return name, (first, second)
 
