@@ -115,6 +115,45 @@ def test_a_column_that_would_take_minutes_to_compute_for_one_row_stops_its_table
         assert scene.person.run('SELECT id, x FROM "shop"."orders"') == [(1, 16_000_000)]
 
 
+STOPPING = {
+    "a column without backquotes": ("_v", "CHAR_LENGTH(REPLACE(REPEAT(_v, 60000), 'a', 'bbb'))"),
+    "a number made of a date": ("v", "CHAR_LENGTH(REPEAT('x', LEAST(CAST(`v` AS DATE), 101) DIV 10))"),
+    "JSON with many keys": ("v", "CHAR_LENGTH(JSON_MERGE_PATCH(REPEAT(`v`, 1900), `v`))"),
+    "quotes in quotes": (
+        "v",
+        f"CHAR_LENGTH({'JSON_SET(JSON_ARRAY(0), _utf8mb4$[0], ' * 20}`v`{')' * 20})".replace("$[0]", "'$[0]'"),
+    ),
+    "a chain that overflows the stack": ("v", "+".join(["`v`"] * 4_000)),
+}
+
+
+@pytest.mark.parametrize("expression", STOPPING)
+def test_an_expression_that_costs_its_server_too_much_stops_its_table_alone(place: Place, tmp_path: Path, expression: str) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    name, text = STOPPING[expression]
+    column = COLUMNS["v"] | {"ColumnName": name}
+    statement = f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, {name} VARCHAR(16), `x` INT AS ({text}) STORED)"
+    scene.bucket.schema("orders", 110, (COLUMNS["id"], column, X), statement, 3, database="shop")
+    scene.bucket.rows("orders/110/1", "I 120 1 aaaa 1", database="shop")
+    scene.bucket.rows("customers/100/1", "I 130 1 a", database="shop")
+    ran = scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert scene.person.run('SELECT id FROM "shop"."customers"') == [(1,)]
+    if scene.is_mariadb:
+        assert set(ran.stopped) == {"shop.orders"}
+
+
+def test_functions_in_functions_hold_up_nobody(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    scene.bucket.create("customers", database="shop")
+    statement = f"CREATE TABLE `orders` (`id` INT PRIMARY KEY, `x` VARCHAR(9) AS ({'TRIM(' * 40}'b'{')' * 40}) STORED)"
+    column = COLUMNS["v"] | {"ColumnName": "x"}
+    scene.bucket.schema("orders", 110, (COLUMNS["id"], column), statement, 3, database="shop")
+    scene.bucket.rows("customers/100/1", "I 130 1 a", database="shop")
+    scene.bucket.at(300, sink=scene.uri, **OPTIONS)
+    assert scene.person.run('SELECT id FROM "shop"."customers"') == [(1,)]
+
+
 def test_a_foreign_key_to_a_table_that_is_not_there_binds_none_that_somebody_makes_later(place: Place, tmp_path: Path) -> None:
     scene = Scene(place, tmp_path)
     scene.bucket.create("customers", database="shop")
