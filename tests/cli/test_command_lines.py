@@ -146,6 +146,16 @@ def test_nothing_of_one_call_is_told_in_the_next_one(tmp_path: Path, capsys: pyt
     assert with_options("headrace table list") == "headrace table list"
 
 
+def test_a_command_about_a_record_of_a_stream_names_the_source() -> None:
+    remember(Settings(source="tidb-binlog://h:9092/t", sink="duckdb:///x.duckdb"), None)
+    told = with_options("headrace table skip shop.a --partition 0 --offset 3, headrace table skip shop.a --to latest")
+    named, options = "--source tidb-binlog://h:9092/t", "--sink duckdb:///x.duckdb"
+    skip = "headrace table skip shop.a"
+    assert told == f"{skip} {named} {options} --partition 0 --offset 3, {skip} {options} --to latest"
+    remember(Settings(source="kafka://h:9092/t?protocol=canal-json", sink="duckdb:///x.duckdb"), None)
+    assert "headrace table skip --source SOURCE --sink" in with_options("headrace table skip --partition 0 --offset 3")
+
+
 def test_a_name_in_backquotes_that_looks_like_a_command_stays_as_it_is() -> None:
     remember(Settings(sink="duckdb:///x.duckdb"), None)
     text = "If the database `headrace status` is to be replicated, run: GRANT ALL ON `a``headrace reset`.*; See headrace status"

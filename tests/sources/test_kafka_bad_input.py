@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import duckdb
 import pytest
 
 from harness import run_once
+from headrace.cli.main import main
 from headrace.testing.engine import LocalEngine
 from kafka_cases import created, database_created, message, row, statement, tso, watermark
 from kafka_server import KafkaBroker, Record
@@ -35,7 +37,9 @@ class Scene:
     def run(self, uri: str = "", **params: object) -> int:
         """The exit code of a run; what it printed is in ``told``."""
         self.capsys.readouterr()
-        code = run_once(uri or self.kafka.uri(self.topic, **params), f"duckdb://{self.folder}/x.duckdb", engine=LocalEngine())
+        more = {"until_end": True, "quiet": 0.2} if params.pop("until_end", False) else {}
+        sink = f"duckdb://{self.folder}/x.duckdb"
+        code = run_once(uri or self.kafka.uri(self.topic, **params), sink, engine=LocalEngine(), **more)
         self.told = "".join(self.capsys.readouterr())
         return code
 
@@ -198,6 +202,55 @@ def test_records_that_retention_removed_after_they_were_applied_are_not_missed(s
     scene.write(row(6, 2), watermark(8))
     assert scene.run() == 0
     assert scene.keys() == [1, 2]
+
+
+def test_records_that_only_a_stopped_table_needs_may_go_and_the_others_go_on(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), row(4, 1, table="b"), row(5, 2)[:-20], row(6, 3), row(6, 5, table="b"), watermark(7))
+    assert scene.run() == 3
+    scene.kafka.delete_records(scene.topic, 8)
+    scene.write(row(8, 9), row(8, 9, table="b"), watermark(9))
+    assert scene.run() == 3
+    assert scene.keys("b") == [1, 5, 9]
+    assert "table shop.a: it does not go on: it stands at 0, and records up to" in scene.told
+
+
+def test_a_lost_record_of_an_unknown_table_ends_the_run_though_the_checkpoint_is_past_it(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), watermark(5), b"?")
+    assert scene.run() == 3
+    scene.kafka.delete_records(scene.topic, 6)
+    scene.write(row(8, 9), watermark(9))
+    assert scene.run() == 4
+    assert "were not applied yet, and are not kept any more" in scene.told
+
+
+def test_a_change_of_the_future_is_told_and_can_be_given_up_with_the_command_that_is_printed(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), row(60 * 24 * 365 * 90, 2), row(6, 3), watermark(7))
+    assert scene.run() == 0
+    assert scene.keys() == [1, 3]
+    assert "too far ahead of this machine's clock, so the change waits" in scene.told
+    assert "headrace table skip --partition 0 --offset 4" in scene.told
+    sink = f"duckdb://{scene.folder}/x.duckdb"
+    skip = ["table", "skip", "--partition", "0", "--offset", "4", "--yes", "--sink", sink]
+    assert main(skip) == 2
+    assert "does not say in which protocol" in "".join(scene.capsys.readouterr())
+    assert main([*skip, "--source", scene.kafka.uri(scene.topic)]) == 0
+
+
+def test_without_the_extension_the_offset_orders_the_rows_of_a_millisecond(scene: Scene) -> None:
+    """A restart repeats them under other offsets: that changes nothing."""
+    plain = [without_extension(value) for value in (*TABLES, row(4, 1, "old"), row(4, 1, "new"), row(5, 2))]
+    scene.write(*plain)
+    assert scene.run(enable_tidb_extension="false", until_end=True) == 0
+    scene.write(*plain)
+    assert scene.run(enable_tidb_extension="false", until_end=True) == 0
+    with duckdb.connect(str(scene.folder / "x.duckdb")) as connection:
+        assert connection.execute("SELECT * FROM shop.a ORDER BY id").fetchall() == [(1, "new"), (2, "x")]
+
+
+def without_extension(value: bytes) -> bytes:
+    told = json.loads(value)
+    del told["_tidb"]
+    return json.dumps(told).encode()
 
 
 def test_a_table_without_a_key_is_stopped_unless_that_is_accepted(scene: Scene) -> None:

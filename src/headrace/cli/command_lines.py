@@ -27,11 +27,13 @@ _LEDGER_COMMANDS = (
 # A command that is followed by one of these options is already complete.
 _COMMAND = re.compile(
     rf"\bheadrace (?>(?P<check>validate)|{_LEDGER_COMMANDS})(?![\w-])"
-    r"(?! (?:-[dts]|--definition|--sink|--source)\b)(?P<named>(?= --name\b))?"
+    r"(?! (?:-[dts]|--definition|--sink|--source)\b)(?P<named>(?= --name\b))?(?P<record>(?= --partition\b))?"
 )
 _BACKQUOTED = re.compile(r"(`(?:[^`]|``)*`)")
 _VARIABLE = re.compile(r"\$\{[^{}]*\}")
 _LEDGER_OPTIONS = ("-d", "--sink", "--ledger", "--name")
+_RECORD_OPTIONS = ("-d", "--source", "--changefeed", "--sink", "--ledger", "--name")
+"""A record of a stream is looked for in the source, and the ledger does not know how that is reached."""
 _CHECK_OPTIONS = ("-d", "--source", "--changefeed", "--sink", "--name")
 
 _STANDS_FOR = {"-d": "FILE"}
@@ -66,7 +68,7 @@ def with_options(text: str) -> str:
 
 
 def _completed(command: re.Match[str]) -> str:
-    options = _CHECK_OPTIONS if command["check"] else _LEDGER_OPTIONS
+    options = _CHECK_OPTIONS if command["check"] else _LEDGER_OPTIONS if command["record"] is None else _RECORD_OPTIONS
     wanted = (option for option in options if option in _SAID and not (option == "--name" and command["named"] is not None))
     return " ".join((command[0], *(f"{option} {_SAID[option]}" for option in wanted)))
 

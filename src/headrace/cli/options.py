@@ -124,11 +124,20 @@ def no_definition(word: str) -> str:
     return word
 
 
-def recorded_pipeline(definition: Path | None, sink: str | None, name: str | None, ledger: str | None) -> Settings:
-    """The settings of the pipeline whose ledger a command reads."""
+def recorded_pipeline(
+    definition: Path | None,
+    sink: str | None,
+    name: str | None,
+    ledger: str | None,
+    source: str | None = None,
+    changefeed: Path | None = None,
+) -> Settings:
+    """The settings of the pipeline whose ledger a command reads. The source is for commands that look into it, too."""
     from headrace.pipeline.definition import Settings
 
-    return completed(Settings(sink=sink, name=name, ledger=ledger), definition)
+    return completed(
+        Settings(source=source, changefeed=str(changefeed) if changefeed else None, sink=sink, name=name, ledger=ledger), definition
+    )
 
 
 def confirmed(what: str, name: str) -> bool:

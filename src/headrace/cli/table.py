@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options import (
+    Changefeed,
     Definition,
     DefinitionFile,
     Json,
     LedgerAt,
     Name,
     Sink,
+    Source,
     Yes,
     confirmed,
     no_definition,
@@ -107,6 +109,8 @@ def skip(
     offset: Annotated[int | None, typer.Option("--offset", help="The record's offset in the partition.", min=0)] = None,
     yes: Yes = False,
     definition: Definition = None,
+    source: Source = None,
+    changefeed: Changefeed = None,
     sink: Sink = None,
     name: Name = None,
     ledger: LedgerAt = None,
@@ -127,7 +131,7 @@ def skip(
             "What to give up is not clear: pass exactly one of --to, --file, and (for a stream) --partition with --offset.",
             "For example --to latest, or --file PATH.",
         )
-    settings, output = recorded_pipeline(definition, sink, name, ledger), make_output(json=json)
+    settings, output = recorded_pipeline(definition, sink, name, ledger, source, changefeed), make_output(json=json)
     ask = None if yes else confirmed
     if to:
         return skip_rows(settings, table_name, to, ask, output)

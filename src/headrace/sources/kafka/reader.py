@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import SourceNotReadyError
 from headrace.formats.base import DecodeError, SchemaMismatchError
-from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, as_line, read_envelopes, read_statement_message
+from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
 from headrace.kafka.client import KafkaClient
@@ -22,7 +22,6 @@ from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.model.tso import LOGICAL_BITS
 from headrace.sources.kafka.options import KafkaOptions
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
@@ -44,7 +43,6 @@ _KEYLESS = (
 _WITH_KEY = (
     "Give the table a key upstream, declare one with --key, or accept rows twice with accept-keyless=true in the source's URI."
 )
-_LOGICAL = (1 << LOGICAL_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class KafkaReader:
             pa.array([_KINDS.get(EnvelopeKind(kind), RecordKind.UNKNOWN) for kind in found.kinds.tolist()], pa.int8()),
             pa.array(found.databases, pa.string()),
             pa.array(found.tables, pa.string()),
-            pa.array(_ordered(found, offsets)),
+            pa.array(found.commit_ts),
             pa.array(values, pa.binary()),
         ]
         batch = pa.record_batch(columns, schema=RECORDS)
@@ -120,7 +118,7 @@ class KafkaReader:
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
         found = read_statement_message(value)
-        (commit_ts,) = _ordered(read_envelopes([value], exact=self.options.exact), np.array([offset], np.int64)).tolist()
+        (commit_ts,) = read_envelopes([value], exact=self.options.exact).commit_ts.tolist()
         table_id = TableId(found.database, found.table)
         return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
 
@@ -149,11 +147,6 @@ class KafkaReader:
         commit_ts = records.column("commit_ts").take(pa.array(messages))
         found = found.set_column(found.schema.get_field_index(COMMIT_TS), META_FIELDS[1], commit_ts)
         return found, np.bincount(messages, minlength=len(lines)).tolist()
-
-
-def _ordered(found: Envelopes, offsets: np.ndarray) -> np.ndarray:
-    """The commit ts (TSO). Without the extension, records of one millisecond are in the order of their offsets."""
-    return np.where(found.is_exact, found.commit_ts, found.commit_ts | (offsets & _LOGICAL))
 
 
 def _bad_record(error: DecodeError, schema: TableSchema) -> BadRecordError:

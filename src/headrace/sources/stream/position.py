@@ -95,6 +95,8 @@ class StreamPosition:
     given_up: frozenset[tuple[TableId, PlaceInStream]] = frozenset()
     """Records that a person gave up, of tables that still have to pass them."""
     unpromised: Unpromised | None = None
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """By partition, the offset of the first record that had been read and whose table is unknown. No table has passed it."""
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
@@ -110,7 +112,8 @@ class StreamPosition:
         given_up = {(TableId(*names), PlaceInStream(name, int(offset))) for *names, name, offset in told.get("g", ())}
         end, promised = told.get("u", (0, {}))
         unpromised = Unpromised(int(end), {name: int(ts) for name, ts in promised.items()}) if promised else None
-        return cls(partitions, int(told["w"]), frozenset(given_up), unpromised)
+        unknown = {name: int(offset) for name, offset in told.get("n", {}).items()}
+        return cls(partitions, int(told["w"]), frozenset(given_up), unpromised, unknown)
 
     def to_text(self) -> str:
         """The position as stored in the ledger."""
@@ -119,6 +122,8 @@ class StreamPosition:
         rest: dict[str, object] = {"g": given_up} if given_up else {}
         if self.unpromised is not None:
             rest["u"] = [self.unpromised.end, dict(sorted(self.unpromised.promised.items()))]
+        if self.unknown:
+            rest["n"] = dict(sorted(self.unknown.items()))
         return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:

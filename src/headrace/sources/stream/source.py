@@ -26,8 +26,8 @@ from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
 from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
-from headrace.model.table import NOBODYS, TableId
-from headrace.model.tso import latest_tso, tso_and_time
+from headrace.model.table import TableId
+from headrace.model.tso import latest_tso
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.late import late_notices
@@ -36,6 +36,7 @@ from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.silent import silent_notices
 from headrace.sources.stream.stage import stage
 from headrace.sources.stream.staged import Staged, StagedSplit, splits
+from headrace.sources.stream.unusable import changes_ahead, records_of_no_table, waiting_changes, watermarks_ahead
 
 _ANEW = (
     "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for longer than a "
@@ -137,11 +138,15 @@ class StreamEventSource:
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
                 *_shapeless(staged, history, reached, watermark),
-                *(_of_the_future(staged, latest) if final else ()),
+                *(changes_ahead(staged, latest) if final else ()),
             ),
             notices=(
-                *(*_blocking(problems), *_absent(partitions, place, staged), *_ahead(staged), *late),
+                *records_of_no_table(problems),
+                *_absent(partitions, place, staged),
                 *silent_notices(staged, partitions, place, least),
+                *watermarks_ahead(staged),
+                *waiting_changes(staged, latest),
+                *late,
             ),
             repeats=self.reader.repeats,
             is_stuck=bool(staged.blocked(place)),
@@ -211,14 +216,14 @@ class StreamEventSource:
 
     def _moved(self, position: str, offer: Offer, reached: int, hi: int) -> str:
         staged = _of(offer)
-        place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
+        place = staged.read_into(StreamPosition.parse(position))
         place = place.moved_to(reached, staged.unclear(place)).applying(hi, staged.promises)
         return replace(place, watermark=max(place.watermark, hi)).to_text()
 
     def taking(self, position: str, offer: Offer, keys: Collection[str]) -> PositionOfCut:
         """See ``EventSource.taking``. If a table is stopped, the position is not moved until the driver's step."""
         staged = _of(offer)
-        place = StreamPosition.parse(position).beginning(staged.begins).with_marks(staged.reports)
+        place = staged.read_into(StreamPosition.parse(position))
         return PositionOfCut(position, place, staged.unclear(place), staged.promises)
 
     def begin(self, position: str, offer: Offer, splits: Collection[Split], hi: int) -> str:
@@ -455,11 +460,11 @@ def _to_stage(
 def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
     """The offset from which a partition is read. A partition created while the pipeline was running is read from its first record.
 
-    Records that are no longer kept are skipped if every running table has applied them. They must be below the watermark, because a
-    record whose table is unknown may be right after it.
+    Records that are no longer kept are skipped if every running table has applied them, and the table of each was known.
     """
     known = place.of(partition.partition)
-    if known.offset < partition.first <= known.begins(place.watermark - 1):
+    has_tables = place.unknown.get(partition.partition, partition.first) >= partition.first
+    if known.offset < partition.first <= known.begins(place.watermark if has_tables else place.watermark - 1):
         return partition.first
     return known.offset if place.partitions else partition.first
 
@@ -538,36 +543,6 @@ def _final(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPos
     held = staged.blocked(place) | (_names(staged, (), place) - {p.partition for p in partitions})
     greatest = max([least, *(ts for ts in (*pieces, *changes) if ts <= latest)])
     return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
-
-
-def _blocking(problems: Iterable[Problem]) -> Iterator[Notice]:
-    for problem in problems:
-        if not problem.table_id.table:
-            way = skip_command(NOBODYS, problem.place) if problem.place is not None else ""
-            yield Notice(
-                f"{problem.place}: {problem.message} The record's table is unknown, so nothing behind it in this partition is "
-                f"applied. If its changes are not wanted, give it up with {way}."
-            )
-
-
-def _ahead(staged: Staged) -> Iterator[Notice]:
-    for report in staged.reports:
-        for offset, watermark in report.ahead:
-            yield Notice(
-                f"{PlaceInStream(report.range.partition, offset)}: the watermark ({tso_and_time(watermark)}) lies too far "
-                "ahead of this machine's clock, so it is not used. Correct the clock if it is wrong, and start the run again."
-            )
-
-
-def _of_the_future(staged: Staged, latest: int) -> Iterator[Problem]:
-    """Problems of tables with changes above ``latest`` (TSO), which no source can have committed yet; they do not set the end."""
-    told = [(s.table_id, s.commit_ts, s.place) for report in staged.reports for s in report.statements]
-    pieces = [piece for report in staged.reports for piece in report.pieces]
-    told += [(p.table_id, p.max_ts, PlaceInStream(p.partition, p.first, p.last)) for p in pieces]
-    for table_id, commit_ts, place in told:
-        if commit_ts > latest:
-            message = f"a change's commit ts ({tso_and_time(commit_ts)}) lies too far ahead of this machine's clock."
-            yield Problem(table_id, message, place, hint="Correct the clock if it is wrong. Else give the record up.")
 
 
 def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:

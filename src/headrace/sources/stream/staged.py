@@ -123,6 +123,15 @@ class Staged:
                 found[partition] = min(at, found.get(partition, at))
         return found
 
+    def read_into(self, position: StreamPosition) -> StreamPosition:
+        """The position with what these ranges show: marks, and the first record of an unknown table in each partition."""
+        places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
+        unknown: dict[str, int] = {}
+        for place in places:
+            if (NOBODYS, place) not in position.given_up:
+                unknown[place.partition] = min(place.offset, unknown.get(place.partition, place.offset))
+        return replace(position.beginning(self.begins).with_marks(self.reports), unknown=unknown)
+
     def needed(self, position: StreamPosition) -> Staged:
         """The value without ranges in which no record is needed any more."""
         kept = tuple(r for r in self.reports if r.range.end > position.of(r.range.partition).offset)
