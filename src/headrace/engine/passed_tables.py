@@ -102,8 +102,11 @@ def _noted(state: LedgerState, offer: Offer, includes: Includes, missing: Missin
 def _noted_of(state: LedgerState, offer: Offer, follows: Followed, missing: Missing) -> _Noted:
     noted = _Noted(state, follows, missing, offer.passed or 0)
     for change in sorted(offer.schema_changes, key=lambda change: change.commit_ts):
-        if change.commit_ts < offer.schema_bound and not change.known_as and is_pending(noted.state, change):
-            noted.take(change)
+        if change.commit_ts < offer.schema_bound and not change.known_as:
+            if is_pending(noted.state, change):
+                noted.take(change)
+            else:
+                noted.recall(change)
     # Also beginnings that were noted before and are told again. The DROP before them may still count as pending, because the name's
     # row does not change at either, while a later table has taken the other name of the RENAME.
     for change in offer.schema_changes:
@@ -167,7 +170,7 @@ class _Noted:
     unmade: dict[TableId, list[SchemaChange]] = field(default_factory=lambda: defaultdict(list))
     """The changes of included tables that were never created. They are passed over with the RENAME that ends such a table."""
     carried: frozenset[TableId] = frozenset()
-    """The left-out names that have the rows of tables which the pipeline created before they were left out."""
+    """The names that these changes give to tables which the pipeline created, also to those that it left out later."""
     used: dict[TableId, int] = field(default_factory=dict)
     """The names in changes that run with the cut or wait, with their last commit ts (TSO). The cut writes the rows of these
     names."""
@@ -192,9 +195,23 @@ class _Noted:
                 self.unmade[table_id].append(change)
             self._follow(change)
 
+    def recall(self, change: SchemaChange) -> None:
+        """Takes a settled change. A RENAME that was passed over may have given a name that a former table still has."""
+        entry = self.state.journal.get(change.identity)
+        for event in change.events if entry is not None and entry.state is JournalState.SKIPPED else ():
+            if isinstance(event, RenameTableEvent):
+                old, new, own = event.table_id, event.new_table_id, self._own(event.new_table_id)
+                self.came.discard(old)
+                self.lacking.pop(old, None)
+                reached = self.state.table_checkpoint(new)
+                if own is not None and own.is_made and (reached, own.after) <= (change.commit_ts, False):
+                    self.lacking[new] = _lacking_rows(new, old, change.commit_ts, _PASSED, self.follows)
+                    self.came |= {new} if self.follows.includes(new) else set()
+
     def _follow(self, change: SchemaChange) -> None:
         """Takes a change that runs with the cut or waits."""
         self._part(change)
+        self._carry(change)
         needed = from_shape_if_unknown(self.state, change, self.created, self.follows)
         if lacks := self._lacks_beginning(change, needed):
             self._hand_over(change, [change.table_id])
@@ -248,7 +265,10 @@ class _Noted:
                 continue
             if self._is_told_again(table_id, change.commit_ts):
                 continue
-            if was_never_made(own):
+            if table_id in self.carried - renamed and was_never_made(own):
+                # The RENAME and the DROP run when the table comes to this name, so that the row says nothing about them.
+                self._put(replace(own, checkpoint=own.checkpoint - 1, status=TableStatus.GONE, reason=""))
+            elif was_never_made(own):
                 self._put(_gone_unborn(own, change.commit_ts))
             elif table_id.table and table_id not in renamed:
                 drop = drop_of(change, table_id) if drops_databases(change) else change
@@ -304,12 +324,16 @@ class _Noted:
         return replace(_lacking_rows(table_id, unmade[table_id], commit_ts, _PASSED, self.follows), after=False)
 
     def _carry(self, change: SchemaChange) -> None:
-        """Records the new names of left-out tables that the pipeline created: the RENAME runs when the filter includes them."""
+        """Records the new names of tables that the pipeline created: the RENAME runs with them, however late that is."""
+        self.carried -= tables_of_dropped(change, self.carried)
         for event in change.events:
             if isinstance(event, RenameTableEvent):
                 own = self._own(event.table_id)
-                if event.table_id in self.carried or (own is not None and own.is_made and self._is_left_out(own)):
-                    self.carried = self.carried - {event.table_id} | {event.new_table_id}
+                is_there = own is not None and own.is_made and own.incarnation < change.commit_ts
+                goes_on = {event.new_table_id} if is_there or event.table_id in self.carried else set()
+                self.carried = (self.carried - {event.table_id, event.new_table_id}) | goes_on
+            elif isinstance(event, DropTableEvent):
+                self.carried -= {event.table_id}
 
     def _lost(self, change: SchemaChange) -> dict[TableId, str]:
         """The tables of the change that were never created and whose records are lost, each with the reason.
@@ -441,7 +465,13 @@ class _Noted:
         ts = change.commit_ts
         row = _incomplete(table_id, ts, why)
         self.notices.append(Notice(f"it does not go on: {row.reason}", table_id))
-        self._put(row)
+        own = self._own(table_id)
+        if table_id in self.over and own is not None and own.is_made and own.status is not TableStatus.INCOMPLETE:
+            # The former table of the name frees it before, and the cut cannot end there (``_hand_over``). A table that lacks rows
+            # would not free it: nothing ends such a table if the beginning of the name's next one is missed.
+            self.lacking[table_id] = row  # the end of the cut writes it: ``left_lives``
+        else:
+            self._put(row)
 
     def _pass(self, change: SchemaChange) -> None:
         tables = in_order(change.changes)
