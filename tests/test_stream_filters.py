@@ -471,8 +471,13 @@ def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_o
     world.upstream.checkpoint()
     run_with_kills(world, chance, 1)
     world.run()
+    # A run had asked for a table that lacks rows to be created and loaded. A person may have done so: its DROP leaves the table.
+    says = "stays in the target: the source dropped it, but the ledger does not say that this pipeline made it."
+    stays = {notice.table_id for notice in world.notices if says in notice.message}
     for table_id in {*world.upstream.tables, *world.server.contents.tables}:
         own = world.state.tables[table_id]
+        if own.status is TableStatus.GONE and table_id in stays.difference(world.upstream.tables):
+            continue
         if own.status in (TableStatus.RUNNING, TableStatus.GONE):
             assert (table_id in world.upstream.tables) == (table_id in world.server.contents.tables), table_id
             assert world.rows(table_id) == world.wanted(table_id), table_id
