@@ -42,6 +42,21 @@ def test_expressions_are_kept_as_they_were_written_without_comments() -> None:
     assert [c.expression for c in renamed.columns] == ["", "2", "`v` + 1"]
 
 
+def test_digits_of_floating_columns_come_from_the_text_if_the_source_has_none() -> None:
+    def floating(length: int | None, scale: int | None, kind: TypeKind = TypeKind.FLOAT) -> TableSchema:
+        return TableSchema(T, (Column("f", ColumnType(kind, length=length, scale=scale)),))
+
+    def digits(schema: TableSchema) -> tuple[int | None, int | None]:
+        return schema.columns[0].type.length, schema.columns[0].type.scale
+
+    created = annotate("CREATE TABLE t (f FLOAT(8, 3))", floating(8, None), None)
+    assert digits(created) == (8, 3)
+    assert digits(annotate("ALTER TABLE t COMMENT 'x'", floating(8, None), created)) == (8, 3)
+    assert digits(annotate("ALTER TABLE t MODIFY f FLOAT", floating(12, None), created)) == (12, None)
+    assert digits(annotate("ALTER TABLE t MODIFY f DOUBLE", floating(22, None, TypeKind.DOUBLE), created)) == (22, None)
+    assert digits(annotate("ALTER TABLE t MODIFY f FLOAT(9, 4)", floating(7, 2), created)) == (7, 2)
+
+
 def test_columns_behind_expression_indexes_are_hidden() -> None:
     schema = annotate("CREATE TABLE `t` (`a` INT, INDEX((`a`+1)))", shape("a", "_V$_expression_index_0"), None)
     assert [c.hidden for c in schema.columns] == [False, True]

@@ -1,8 +1,9 @@
-"""Adds to a column list what only DDL text contains: generated and hidden columns, the key of a table without primary key, and the
-members of ENUM and SET.
+"""Adds to a column list what only DDL text contains: generated and hidden columns, the key of a table without primary key, the
+members of ENUM and SET, and the digits of FLOAT and DOUBLE.
 
 TiCDC's schema files list virtual generated columns and the hidden columns of expression indexes, although rows carry neither. They
-do not record unique keys. Files of older releases do not list members.
+do not record unique keys. Files of older releases do not list members. Messages of TiCDC's Simple Protocol do not record how many
+digits a FLOAT(8,3) has after the point.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
+from headrace.ddl.column_definition import UnreadDefinitionError, read_column
 from headrace.ddl.indexes import CONSTRAINTS, new_indexes
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
-from headrace.model.types import TypeKind, unfit_members
+from headrace.model.types import ColumnType, TypeKind, unfit_members
 
 HIDDEN_PREFIX = "_V$_"
+_FLOATING = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class _Facts:
 
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By folded column name, the members of ENUM and SET columns."""
+    floating: dict[str, ColumnType] = field(default_factory=dict)
+    """By folded column name, the types of FLOAT and DOUBLE columns."""
     generated: dict[str, _Generation] = field(default_factory=dict)
     """By folded name of each column that the text defines, how it is generated, if at all."""
     dropped: set[str] = field(default_factory=set)
@@ -43,7 +48,9 @@ class _Facts:
 
 
 def annotate(statement: str, schema: TableSchema, before: TableSchema | None) -> TableSchema:
-    """The schema with ``generated`` and ``hidden`` marks and expressions, and with members and a handle key if the source has none.
+    """The schema with ``generated`` and ``hidden`` marks and expressions.
+
+    It gets members, digits of FLOAT and DOUBLE, and a handle key from the text if the source has none.
 
     The handle key of a table without primary key is a UNIQUE key whose columns are all NOT NULL, stored, and whole (no prefix, no
     expression): the former handle key as long as it exists, else the first such key. ``before`` is the table's shape before the
@@ -69,7 +76,7 @@ def _renames(read: Statement, before: TableSchema | None, after: TableSchema) ->
 
 def _marked(column: Column, facts: _Facts, former: Column | None) -> Column:
     told = facts.generated.get(folded_name(column.name))
-    column = _with_members(column, facts, former)
+    column = _with_digits(_with_members(column, facts, former), facts, former)
     if column.name.startswith(HIDDEN_PREFIX):
         return replace(column, generated=Generated.VIRTUAL, hidden=True)
     if told is not None:
@@ -92,6 +99,19 @@ def _with_members(column: Column, facts: _Facts, former: Column | None) -> Colum
     if unfit_members(kind, members):
         members = ()
     return replace(column, type=replace(column.type, elements=members))
+
+
+def _with_digits(column: Column, facts: _Facts, former: Column | None) -> Column:
+    """The column with the digits of FLOAT(8,3) from the text, or with its former ones if the text does not define it."""
+    kind, name = column.type.kind, folded_name(column.name)
+    if kind not in _FLOATING or column.type.scale is not None:
+        return column
+    known = facts.floating.get(name)
+    if name not in facts.generated and former is not None:
+        known = former.type
+    if known is None or known.kind is not kind or known.scale is None:
+        return column
+    return replace(column, type=replace(column.type, length=known.length, scale=known.scale))
 
 
 def _indexes(
@@ -183,6 +203,12 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
     name = definition[0].text
     facts.generated[folded_name(name)] = _generation(Cursor(definition[1:]))
     facts.members[folded_name(name)] = _members(Cursor(definition[1:]))
+    try:
+        column_type = read_column(definition).type
+    except UnreadDefinitionError:
+        return
+    if column_type.kind in _FLOATING:
+        facts.floating[folded_name(name)] = column_type
 
 
 def _members(cursor: Cursor) -> tuple[str, ...]:
