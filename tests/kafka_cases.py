@@ -25,7 +25,7 @@ class GoldenRecord:
 
     record: Record
     kind: str
-    """row, ddl, checkpoint."""
+    """row, ddl, checkpoint, bootstrap."""
     offset: int
 
 
@@ -60,6 +60,12 @@ class KafkaCase:
         return [_record(json.loads(line)) for line in (self._folder / "records.jsonl").read_bytes().splitlines()]
 
     @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened upstream, in order; see the README of the data."""
+        events: list[dict[str, Any]] = self._expected["events"]
+        return events
+
+    @property
     def final(self) -> State:
         """The state that all records lead to."""
         return State(0, self._databases, tuple(map(_table, self._expected["final_state"])))
@@ -80,7 +86,7 @@ class KafkaCase:
         """The state at each watermark. Only for cases whose statements do nothing but to create."""
         rows: dict[tuple[str, str], dict[tuple[object, ...], Mapping[str, Any]]] = {}
         known = {(t["schema"], t["table"]): t for t in self._expected["final_state"]}
-        for event in self._expected["events"]:
+        for event in self.events:
             name = (event.get("schema", ""), event.get("table", ""))
             if event["kind"] == "watermark":
                 tables = (
@@ -100,7 +106,7 @@ class KafkaCase:
 
     @property
     def _databases(self) -> frozenset[str]:
-        return frozenset(event["schema"] for event in self._expected["events"] if event["kind"] == "ddl")
+        return frozenset(event["schema"] for event in self.events if event["kind"] == "ddl")
 
 
 def _record(line: dict[str, Any]) -> GoldenRecord:

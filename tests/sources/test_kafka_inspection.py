@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from harness import run_once
 from headrace.cli.main import main
+from headrace.errors import SourceNotReadyError
 from headrace.model.inspection import Severity
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from headrace.sources.kafka import open_source
+from headrace.testing.engine import LocalEngine
 from kafka_cases import KafkaCase, created, database_created, message, row, tso, watermark
 from kafka_server import KafkaBroker, Record
 
@@ -57,6 +60,25 @@ def test_nothing_is_wrong_with_what_ticdc_writes(name: str, kafka: KafkaBroker) 
     assert (found.errors, found.findings) == (0, ())
     rows = sum(table.rows or 0 for table in found.inspection.tables)
     assert rows == sum(golden.kind == "row" for golden in case.records)
+
+
+def test_a_protocol_that_the_uri_does_not_name_is_shown_by_the_messages(
+    kafka: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = filled(kafka, database_created(1), created(2), row(4, 1), watermark(5)).replace("protocol=canal-json", "")
+    found = open_source(uri).inspect()
+    assert found.protocol == "canal-json"
+    (finding,) = found.findings
+    assert (finding.kind, finding.severity) == ("reading", Severity.INFO)
+    assert "show protocol=canal-json" in finding.message
+    assert run_once(uri, f"duckdb://{tmp_path}/x.duckdb", engine=LocalEngine()) == 0
+    assert "The source's URI names no protocol." in "".join(capsys.readouterr())
+
+
+def test_a_topic_that_shows_no_protocol_says_what_to_set(kafka: KafkaBroker) -> None:
+    uri = filled(kafka, b"nothing", b"{}").replace("protocol=canal-json", "")
+    with pytest.raises(SourceNotReadyError, match=r"do not show in which protocol the changefeed writes\. Add protocol="):
+        open_source(uri).inspect()
 
 
 def test_the_commands_print_it(kafka: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

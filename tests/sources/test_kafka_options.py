@@ -54,8 +54,13 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
 @pytest.mark.parametrize(
     ("rest", "base", "told"),
     [
-        ("", URI, "does not say in which protocol the changefeed writes"),
-        ("protocol=open-protocol", URI, "The protocol 'open-protocol' is not one that Headrace reads from Kafka"),
+        ("protocol=maxwell", URI, "The protocol 'maxwell' is not one that Headrace reads from Kafka"),
+        (
+            "protocol=simple&encoding-format=avro",
+            URI,
+            "encodes its messages as Avro (encoding-format=avro)",
+        ),
+        ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json, not 'xml'"),
         ("protocol=canal-json&partition-nums=3", URI, "Unknown parameter of a Kafka source 'partition-nums'"),
         ("protocol=canal-json&partition-num=0", URI, "partition-num=0 is not a number of partitions"),
         ("protocol=canal-json&enable-tidb-extension=maybe", URI, "enable-tidb-extension must be true or false"),
@@ -97,6 +102,21 @@ def test_a_changefeed_file_that_headrace_cannot_follow_is_refused(text: str, tol
     with pytest.raises(DefinitionError) as refused:
         source("protocol=canal-json", changefeed=changefeed(tmp_path, text))
     assert told in refused.value.message
+
+
+@pytest.mark.parametrize(("rest", "name"), [("protocol=simple", "simple"), ("protocol=Open-Protocol", "open-protocol"), ("", "")])
+def test_the_protocol_is_named_or_left_to_the_messages(rest: str, name: str) -> None:
+    assert source(rest).options.protocol == name
+
+
+def test_the_default_protocol_is_the_open_one() -> None:
+    assert source("protocol=default").event_source.reader.protocol.name == "open-protocol"  # type: ignore[attr-defined]
+
+
+def test_a_changefeed_file_that_encodes_as_avro_is_refused(tmp_path: Path) -> None:
+    file = changefeed(tmp_path, '[sink]\nprotocol = "simple"\n[sink.kafka-config.codec-config]\nencoding-format = "avro"\n')
+    with pytest.raises(DefinitionError, match="encodes its messages as Avro"):
+        source("", changefeed=file)
 
 
 def test_a_source_can_be_sent_to_tasks() -> None:

@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
 from headrace.formats.base import MOST_RECORD_BYTES
 from headrace.formats.canal_rows import TYPES
+from headrace.formats.json_lines import BLANK, read_lines
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
 _WATERMARK = "TIDB_WATERMARK"
-_BLANK = b" \t\r\n"
 _SCHEMA = pa.schema(
     [
         ("database", pa.string()),
@@ -240,39 +239,21 @@ def read_statement_message(value: bytes) -> StatementMessage:
 
 def as_line(value: bytes) -> bytes | None:
     """The message as one line, without blanks around it; ``None`` if line breaks are in it."""
-    line = value.strip(_BLANK)
+    line = value.strip(BLANK)
     return None if b"\n" in line or b"\r" in line else line
 
 
 def _parsed_together(values: Sequence[bytes]) -> pa.RecordBatch | None:
     """The messages as columns; ``None`` if one has to be looked at by itself."""
-    lines = [value.strip(_BLANK) for value in values]
-    size = sum(map(len, lines)) + len(lines)
-    # A bare null at the beginning crashes Arrow's reader and the process.
-    if not lines or size > MOST_RECORD_BYTES or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
-        return None
-    block = b"\n".join([*lines, b""])
-    if block.count(b"\n") != len(lines) or b"\r" in block:
-        return None
     try:
-        # Arrow's reader accepts bytes that are not UTF-8. Checking them as one string of an array is fast.
-        offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
-        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
-        table = pyarrow.json.read_json(
-            pa.BufferReader(block),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            parse_options=pyarrow.json.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
-        )
+        return read_lines([value.strip(BLANK) for value in values], _SCHEMA, unexpected="ignore")
     except ValueError:
         return None
-    if table.num_rows != len(lines):
-        return None
-    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 def _read(value: bytes, exact: bool) -> _Envelope:
     """What one message is about."""
-    if not value.strip(_BLANK):
+    if not value.strip(BLANK):
         return _Envelope(EnvelopeKind.EMPTY)
     try:
         message = _parse(value)

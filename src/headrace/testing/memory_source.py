@@ -19,6 +19,7 @@ import pyarrow as pa
 from headrace.model.block import COMMIT_TS, KIND, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
+from headrace.model.outcome import Notice
 from headrace.model.split import HeldSplit
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
@@ -175,6 +176,7 @@ class MemoryReader:
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
     whole_transactions: bool = False
+    notices: Sequence[Notice] = ()
     batch: int = _BATCH
 
     def ends(self) -> Sequence[PartitionEnds]:

@@ -1,4 +1,4 @@
-"""Reads what a TiCDC changefeed writes to a Kafka topic: canal-JSON."""
+"""Reads what a TiCDC changefeed writes to a Kafka topic."""
 
 from headrace.sources.kafka.source import KafkaSource, open_source
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.errors import DefinitionError
-from headrace.formats.canal_json import CanalJsonOptions
+from headrace.formats.values import check_time_zone
 from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX
 from headrace.model.uri import Uri, reject_unknown
 from headrace.sources.changefeed_file import read_changefeed_file
 
-_PROTOCOLS = ("canal-json",)
-_OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension"})
+PROTOCOLS = ("canal-json", "open-protocol", "simple")
+"""The protocols that are read, by TiCDC's names."""
+_OTHER_NAMES = {"default": "open-protocol"}
+_OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension", "encoding-format"})
 _OWN = frozenset({"accept-keyless", "time-zone"})
 _WITHOUT_EFFECT = frozenset(
     {
@@ -42,7 +44,10 @@ class KafkaOptions:
     """Whether messages have to carry a commit ts (the TiDB extension)."""
     accept_keyless: bool = False
     """Whether tables without a key are applied, though rows that the changefeed sends again may be there twice then."""
-    canal_json: CanalJsonOptions = field(default_factory=CanalJsonOptions)
+    protocol: str = ""
+    """One of :data:`PROTOCOLS`; empty if the topic's first messages have to show it."""
+    time_zone: str = "UTC"
+    """The zone of TIMESTAMP text, where messages do not name it."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -51,9 +56,10 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
     reject_unknown(own, URI_PARAMETERS, "parameter of a Kafka source")
     told: dict[str, object] = _of_file(changefeed) if changefeed else {}
     told.update(uri.params)
-    _require_protocol(told, uri)
+    _require_json(told)
+    time_zone = str(told.get("time-zone", "UTC"))
     try:
-        canal_json = CanalJsonOptions(terminator="\n", time_zone=str(told.get("time-zone", "UTC")))
+        check_time_zone(time_zone)
     except ValueError as error:
         raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
     return KafkaOptions(
@@ -61,7 +67,8 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         _partitions(told),
         _flag(told, "enable-tidb-extension", True),
         _flag(told, "accept-keyless", False),
-        canal_json,
+        _protocol(told),
+        time_zone,
     )
 
 
@@ -81,20 +88,31 @@ def _of_file(path: str) -> dict[str, object]:
     if file.sink.get("column-selectors"):
         raise DefinitionError(f"The changefeed file {path} selects columns, which Headrace does not read from Kafka yet.")
     kafka = file.section("kafka-config")
-    told = {key: value for key, value in {**kafka, **file.sink}.items() if key in _OF_STREAM}
+    codec = kafka.get("codec-config")
+    encoding = codec if isinstance(codec, dict) else {}
+    told = {key: value for key, value in {**kafka, **encoding, **file.sink}.items() if key in _OF_STREAM}
     return {key: value for key, value in told.items() if value not in ("", None)}
 
 
-def _require_protocol(told: Mapping[str, object], uri: Uri) -> None:
+def _protocol(told: Mapping[str, object]) -> str:
     protocol = str(told.get("protocol", "")).lower()
-    if not protocol:
+    protocol = _OTHER_NAMES.get(protocol, protocol)
+    if protocol and protocol not in PROTOCOLS:
         raise DefinitionError(
-            f"{uri.redacted()} does not say in which protocol the changefeed writes.", "Add ?protocol=canal-json."
+            f"The protocol {protocol!r} is not one that Headrace reads from Kafka.", f"Known are: {', '.join(PROTOCOLS)}."
         )
-    if protocol not in _PROTOCOLS:
+    return protocol
+
+
+def _require_json(told: Mapping[str, object]) -> None:
+    encoding = str(told.get("encoding-format", "json")).lower()
+    if encoding == "avro":
         raise DefinitionError(
-            f"The protocol {protocol!r} is not one that Headrace reads from Kafka.", f"Known are: {', '.join(_PROTOCOLS)}."
+            "The changefeed encodes its messages as Avro (encoding-format=avro), which Headrace does not read yet.",
+            "Set encoding-format=json in the sink URI of the changefeed, and begin with a new topic.",
         )
+    if encoding != "json":
+        raise DefinitionError(f"encoding-format must be json, not {encoding!r}.")
 
 
 def _topic(uri: Uri) -> str:

@@ -1,37 +1,28 @@
-"""A topic with canal-JSON as a :class:`headrace.sources.stream.reader.StreamReader`."""
+"""A topic that a changefeed writes to as a :class:`headrace.sources.stream.reader.StreamReader`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import SourceNotReadyError
-from headrace.formats.base import DecodeError, SchemaMismatchError
-from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
-from headrace.formats.canal_json import decode_canal_json
-from headrace.formats.canal_rows import ROWS_PER_MESSAGE
 from headrace.kafka.client import KafkaClient
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
-from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.cut import Repeats
+from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.sources.kafka.options import KafkaOptions
+from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.protocols import detected, protocol_of, undetected
 from headrace.sources.stream.reader import BadRecordError
-from headrace.sources.stream.records import RECORDS, RecordKind
 
-_KINDS = {
-    EnvelopeKind.ROWS: RecordKind.ROWS,
-    EnvelopeKind.STATEMENT: RecordKind.STATEMENT,
-    EnvelopeKind.WATERMARK: RecordKind.WATERMARK,
-    EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
-}
+_FIRST_MESSAGES = 100
+"""How many messages at the beginning of a partition are looked at for the protocol."""
 _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
@@ -56,9 +47,48 @@ class KafkaReader:
     """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row."""
     _sizes: dict[int, float] = field(default_factory=dict, compare=False, repr=False)
     """By partition, the bytes per record, as the first look at it found them."""
+    _detected: list[str] = field(default_factory=list, compare=False, repr=False)
+    """The name of the protocol, once the topic's first messages have shown it."""
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
-        return KafkaReader, (self.identity, self.cluster, self.options, self.repeats)
+        # A task is told what was detected, and looks for nothing itself.
+        options = replace(self.options, protocol=self._protocol_name)
+        return KafkaReader, (self.identity, self.cluster, options, self.repeats)
+
+    @property
+    def _protocol_name(self) -> str:
+        """Empty if neither the options nor messages have shown it so far."""
+        return self.options.protocol or (self._detected[0] if self._detected else "")
+
+    @cached_property
+    def protocol(self) -> KafkaProtocol:
+        """How messages are read.
+
+        If the options do not say it, the first messages show it. Raises SourceUnreachableError, and SourceNotReadyError if there is
+        no message yet or none shows it.
+        """
+        if not self._protocol_name:
+            self._detected.append(self._detect())
+        return protocol_of(self._protocol_name, self.options)
+
+    def _detect(self) -> str:
+        topic = self.options.topic
+        for partition in self._client.partitions(topic)[: self.options.partition_num]:
+            first, end = self._client.ends(topic, partition)
+            for messages in self._client.fetch(topic, partition, first, min(end, first + _FIRST_MESSAGES)):
+                if name := detected(messages):
+                    return name
+        raise undetected(topic, PROTOCOLS)
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """See ``StreamReader.notices``."""
+        if not self._detected:
+            return ()
+        told = (
+            f"The source's URI names no protocol. The messages of the topic {self.options.topic} show protocol={self._detected[0]}."
+        )
+        return (Notice(told),)
 
     @property
     def whole_transactions(self) -> bool:
@@ -90,6 +120,7 @@ class KafkaReader:
             first, end = self._client.ends(topic, partition)
             if partition not in self._sizes and first < end:
                 self._sizes[partition] = bytes_per_record(self._client, topic, partition, first, end)
+                _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
             size = self._sizes.get(partition, 1.0)
             found.append(PartitionEnds(str(partition), first, end, size, _SURPLUS if wanted is None else ""))
         return found
@@ -97,30 +128,12 @@ class KafkaReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         with self.cluster.connect() as client:
-            for offsets, values in client.fetch_values(self.options.topic, int(of.partition), of.start, of.end):
-                yield self._batch(np.array(offsets, np.int64), values)
-
-    def _batch(self, offsets: npt.NDArray[np.int64], values: list[bytes]) -> pa.RecordBatch:
-        found = read_envelopes(values, exact=self.options.exact)
-        for number, reason in found.reasons.items():
-            values[number] = reason.encode()
-        columns = [
-            pa.array(offsets),
-            pa.array([_KINDS.get(EnvelopeKind(kind), RecordKind.UNKNOWN) for kind in found.kinds.tolist()], pa.int8()),
-            pa.array(found.databases, pa.string()),
-            pa.array(found.tables, pa.string()),
-            pa.array(found.commit_ts),
-            pa.array(values, pa.binary()),
-        ]
-        batch = pa.record_batch(columns, schema=RECORDS)
-        return batch.filter(pa.array(found.kinds != EnvelopeKind.EMPTY))
+            fetched = _fetched(client, self.options.topic, of, with_keys=self.protocol.has_keys)
+            yield from map(self.protocol.read, fetched)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
-        found = read_statement_message(value)
-        (commit_ts,) = read_envelopes([value], exact=self.options.exact).commit_ts.tolist()
-        table_id = TableId(found.database, found.table)
-        return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
+        return self.protocol.statement(value, partition, offset)
 
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
@@ -128,31 +141,14 @@ class KafkaReader:
         """The rows of records. Raises BadRecordError, also for a table without a key unless that is accepted."""
         if not schema.handle_key and not self.options.accept_keyless and records.num_rows:
             raise BadRecordError(0, _KEYLESS, hint=_WITH_KEY)
-        lines = []
-        for number, value in enumerate(records.column("value").to_pylist()):
-            line = as_line(value)
-            if line is None:
-                raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
-            lines.append(line)
-        try:
-            batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options.canal_json))
-        except DecodeError as error:
-            raise _bad_record(error, schema) from None
-        if not batches:
-            return pa.RecordBatch.from_pylist([], schema=block_schema(schema.row_columns)), [0] * len(lines)
-        rows = pa.Table.from_batches(batches).combine_chunks()
-        (found,) = rows.to_batches()
-        messages = found.column(SEQ).to_numpy() // ROWS_PER_MESSAGE
-        # Those of the records: without the extension, rows have only their millisecond.
-        commit_ts = records.column("commit_ts").take(pa.array(messages))
-        found = found.set_column(found.schema.get_field_index(COMMIT_TS), META_FIELDS[1], commit_ts)
-        return found, np.bincount(messages, minlength=len(lines)).tolist()
+        return self.protocol.decode(schema, records, other_columns)
 
 
-def _bad_record(error: DecodeError, schema: TableSchema) -> BadRecordError:
-    number = (error.line or 1) - 1
-    if isinstance(error, SchemaMismatchError) and not error.value:
-        message = f"The columns of the row are not those that {schema.table_id} has after its schema changes."
-        hint = "The topic may lack a schema change of the table, or the row may be from before one."
-        return BadRecordError(number, message, column=error.column, hint=hint)
-    return BadRecordError(number, error.message, column=error.column, value=error.value, hint=error.hint)
+def _fetched(client: KafkaClient, topic: str, of: Range, *, with_keys: bool) -> Iterator[Messages]:
+    place = (topic, int(of.partition), of.start, of.end)
+    if not with_keys:
+        yield from (Messages(offsets, values) for offsets, values in client.fetch_values(*place))
+        return
+    for messages in client.fetch(*place):
+        offsets, values, keys = zip(*((m.offset, m.value or b"", m.key or b"") for m in messages), strict=True)
+        yield Messages(offsets, list(values), keys)

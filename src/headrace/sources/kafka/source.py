@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
 from headrace.model.inspection import Checkup, Inspection
-from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
@@ -20,7 +19,7 @@ _OPTIONS = frozenset({"changefeed"})
 
 
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> KafkaSource:
-    """The source that a URI ``kafka://host:port[,host:port]/topic?protocol=canal-json`` names.
+    """The source that a URI ``kafka://host:port[,host:port]/topic?protocol=…`` names.
 
     The option ``changefeed`` is the path of a changefeed file, for settings that are not in the URI. Does not connect. Raises
     DefinitionError.
@@ -50,15 +49,13 @@ class KafkaSource:
 
     def inspect(self, *, count_rows: bool = False) -> Inspection:
         """See ``InspectableSource.inspect``."""
-        return inspect_stream(self._reader, self._described, count_rows=count_rows)
+        reader = self._reader
+        return inspect_stream(reader, _described(reader), count_rows=count_rows)
 
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
         """See ``InspectableSource.check``."""
-        return check_stream(self._reader, self._described, progress)
-
-    @property
-    def _described(self) -> Described:
-        return Described("canal-json", CommitTsPrecision.EXACT if self.options.exact else CommitTsPrecision.MILLISECOND)
+        reader = self._reader
+        return check_stream(reader, _described(reader), progress)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""
@@ -67,3 +64,7 @@ class KafkaSource:
     def held(self, position: str) -> tuple[HeldSplit, ...]:
         """Always empty: a stream's position does not list the records that a table still needs."""
         return ()
+
+
+def _described(reader: KafkaReader) -> Described:
+    return Described(reader.protocol.name, reader.protocol.commit_ts)

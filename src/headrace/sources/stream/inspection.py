@@ -104,6 +104,8 @@ def _batches(reader: StreamReader, ends: Sequence[PartitionEnds], progress: Prog
 
 def _read(reader: StreamReader, progress: Progress) -> _Contents:
     found = _Contents(reader.ends())
+    for notice in reader.notices:
+        found.add("reading", notice.message, severity=Severity.INFO)
     last: dict[str, int] = {}
     for batch, partition in _batches(reader, found.ends, progress):
         columns = [batch.column(name).to_pylist() for name in ("offset", "kind", "database", "table", "commit_ts")]

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.model.cut import Repeats
+from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
 
@@ -43,6 +44,11 @@ class StreamReader(Protocol):
 
         Then a record at or below an earlier watermark of its partition is a repeat, and is skipped.
         """
+        ...
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """What a person should know of the way in which the stream is read, such as a setting that was inferred. Usually empty."""
         ...
 
     def ends(self) -> Sequence[PartitionEnds]:

@@ -141,6 +141,7 @@ class StreamEventSource:
                 *(changes_ahead(staged, latest) if final else ()),
             ),
             notices=(
+                *self.reader.notices,
                 *records_of_no_table(problems),
                 *_absent(partitions, place, staged),
                 *silent_notices(staged, partitions, place, least),

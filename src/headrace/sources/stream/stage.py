@@ -116,7 +116,8 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         for row in np.flatnonzero(kinds == RecordKind.STATEMENT):
             statement = _statement(reader, of.partition, batch, int(row), problems)
             if statement is not None:
-                statements.append(replace(statement, before=int(offsets[row - 1]) if row else last_record))
+                first = int(np.searchsorted(offsets, offsets[row]))  # a record may have several rows of the batch
+                statements.append(replace(statement, before=int(offsets[first - 1]) if first else last_record))
                 reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))

@@ -26,6 +26,7 @@ from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
 from headrace.model.block import SEQ
 from headrace.model.cut import Repeats
+from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO, tso_and_time
@@ -61,6 +62,11 @@ class BinlogReader:
     def whole_transactions(self) -> bool:
         """Drainer repeats whole records, and only those below what it has sent before."""
         return True
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """Always empty."""
+        return ()
 
     @cached_property
     def _client(self) -> KafkaClient:

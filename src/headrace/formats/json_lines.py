@@ -1,0 +1,93 @@
+"""Reads lines of JSON objects as columns with Arrow's reader, and single ones with Python's, both with bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.json
+
+from headrace.formats.base import MOST_RECORD_BYTES
+
+BLANK = b" \t\r\n"
+LONGEST_NUMBER = 40
+"""The most digits of a number. Python needs long for thousands of digits, or refuses them, and no field has them."""
+
+
+def read_lines(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str) -> pa.RecordBatch:
+    """A row for each of the lines. ``unexpected`` says what is done with members that ``schema`` lacks: ``ignore`` or ``error``.
+
+    Raises ValueError if a line is not exactly one object that fits the schema, or if the lines must be read one by one.
+    """
+    size = sum(map(len, lines)) + len(lines)
+    # A bare null at the beginning crashes Arrow's reader and the process.
+    if not lines or size > MOST_RECORD_BYTES or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        raise ValueError("a line is not an object")
+    block = b"\n".join([*lines, b""])
+    if block.count(b"\n") != len(lines) or b"\r" in block:
+        raise ValueError("a line has line breaks")
+    # Arrow's reader accepts bytes that are not UTF-8. Checking them as one string of an array is fast.
+    offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
+    pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
+    table = pyarrow.json.read_json(
+        pa.BufferReader(block),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
+    )
+    if table.num_rows != len(lines):
+        raise ValueError("a line has several objects")
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
+
+
+class Members(dict[str, object]):
+    """The members of a JSON object. Of a name that occurs several times the last one counts, as in Go."""
+
+    def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+        """All members in their order, with repeated ones."""
+
+
+def read_object(value: bytes) -> Members:
+    """One JSON object. Numbers of more than :data:`LONGEST_NUMBER` digits are texts. Raises ValueError, the end of a sentence."""
+    if len(value) > MOST_RECORD_BYTES:
+        raise ValueError(f"it has {len(value)} bytes, and no message is that large.")
+    try:
+        found = _decoder.decode(value.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not one JSON object: {error.msg} at character {error.pos + 1}.") from None
+    if not isinstance(found, Members):
+        raise ValueError("it is not one JSON object.")
+    return found
+
+
+def text_of(members: dict[str, object], name: str) -> str | None:
+    """A member that is a text, and Unicode; ``None`` for anything else."""
+    value = members.get(name)
+    return value if isinstance(value, str) and is_unicode(value) else None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text has no lone surrogate, which JSON's escapes can write and UTF-8 cannot."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def integer_of(value: object, least: int, most: int) -> int | None:
+    """A whole number within bounds, ``None`` for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= LONGEST_NUMBER else text
+
+
+def _constant(text: str) -> object:
+    raise json.JSONDecodeError(f"{text} is not a JSON value", text, 0)
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=Members, parse_int=_integer, parse_constant=_constant)

@@ -1,0 +1,92 @@
+"""Canal-JSON: a message is one JSON object, and concerns one row, one statement, or all tables (a watermark)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.formats.base import DecodeError
+from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
+from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
+from headrace.formats.canal_rows import ROWS_PER_MESSAGE
+from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.kafka.protocol import Messages, bad_record
+from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.records import RECORDS, RecordKind
+
+_KINDS = {
+    EnvelopeKind.ROWS: RecordKind.ROWS,
+    EnvelopeKind.STATEMENT: RecordKind.STATEMENT,
+    EnvelopeKind.WATERMARK: RecordKind.WATERMARK,
+    EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
+}
+
+
+@dataclass(frozen=True)
+class CanalJsonProtocol:
+    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+
+    exact: bool = True
+    """Whether messages have to carry a commit ts (the TiDB extension)."""
+    options: CanalJsonOptions = field(default_factory=lambda: CanalJsonOptions(terminator="\n"))
+    name: str = "canal-json"
+    has_keys: bool = False
+
+    @property
+    def commit_ts(self) -> CommitTsPrecision:
+        """See ``KafkaProtocol.commit_ts``."""
+        return CommitTsPrecision.EXACT if self.exact else CommitTsPrecision.MILLISECOND
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. Empty messages are left out."""
+        values = messages.values
+        found = read_envelopes(values, exact=self.exact)
+        for number, reason in found.reasons.items():
+            values[number] = reason.encode()
+        columns = [
+            pa.array(messages.offsets, pa.int64()),
+            pa.array([_KINDS.get(EnvelopeKind(kind), RecordKind.UNKNOWN) for kind in found.kinds.tolist()], pa.int8()),
+            pa.array(found.databases, pa.string()),
+            pa.array(found.tables, pa.string()),
+            pa.array(found.commit_ts),
+            pa.array(values, pa.binary()),
+        ]
+        batch = pa.record_batch(columns, schema=RECORDS)
+        return batch.filter(pa.array(found.kinds != EnvelopeKind.EMPTY))
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``."""
+        found = read_statement_message(value)
+        (commit_ts,) = read_envelopes([value], exact=self.exact).commit_ts.tolist()
+        table_id = TableId(found.database, found.table)
+        return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
+
+    def decode(
+        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``."""
+        lines = []
+        for number, value in enumerate(records.column("value").to_pylist()):
+            line = as_line(value)
+            if line is None:
+                raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
+            lines.append(line)
+        try:
+            batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
+        except DecodeError as error:
+            raise bad_record((error.line or 1) - 1, error, schema) from None
+        if not batches:
+            return pa.RecordBatch.from_pylist([], schema=block_schema(schema.row_columns)), [0] * len(lines)
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        (found,) = rows.to_batches()
+        messages = found.column(SEQ).to_numpy() // ROWS_PER_MESSAGE
+        # Those of the records: without the extension, rows have only their millisecond.
+        commit_ts = records.column("commit_ts").take(pa.array(messages))
+        found = found.set_column(found.schema.get_field_index(COMMIT_TS), META_FIELDS[1], commit_ts)
+        return found, np.bincount(messages, minlength=len(lines)).tolist()

@@ -1,0 +1,94 @@
+"""TiCDC's Open Protocol: a message holds several events, of rows, statements or watermarks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.formats.open_messages import (
+    EventKey,
+    EventKind,
+    FramingError,
+    framed,
+    line_of,
+    read_events,
+    read_statement_event,
+    unframed,
+)
+from headrace.formats.open_rows import OpenRowReader
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.kafka.line_records import RecordRow, record_batch, rows_of_lines
+from headrace.sources.kafka.protocol import Messages
+from headrace.sources.stream.records import RecordKind
+
+_BROKEN_LINE = "a row's event is empty or has line breaks between its parts, which no release of TiCDC writes."
+
+
+@dataclass(frozen=True)
+class OpenProtocol:
+    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+
+    time_zone: str = "UTC"
+    name: str = "open-protocol"
+    has_keys: bool = True
+    commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
+        known: dict[bytes, EventKey] = {}
+        return record_batch(row for message in zip(*messages, strict=True) for row in _rows(*message, known))
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``. Events do not tell a table's shape."""
+        key, event = unframed(value)
+        table_id, text = TableId(key.database, key.table), read_statement_event(event)
+        return StreamStatement(key.commit_ts, key.database, text, table_id, None, partition, offset, tells_shape=False)
+
+    def decode(
+        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``."""
+        return rows_of_lines(OpenRowReader(schema, self.time_zone, other_columns), records)
+
+
+def _rows(offset: int, value: bytes, key: bytes, known: dict[bytes, EventKey]) -> Iterator[RecordRow]:
+    """The rows of ``RECORDS`` of a message: one for consecutive rows of one table and commit ts."""
+    if not key and not value:
+        return
+    try:
+        events = read_events(key, value, known)
+    except FramingError as error:
+        yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, str(error).encode())
+        return
+    pending: EventKey | None = None
+    lines: list[bytes] = []
+    for about, text, event in events:
+        line = line_of(event) if about.kind is EventKind.ROW else None
+        if lines and (line is None or about != pending):
+            yield _of_lines(offset, pending, lines)
+            lines = []
+        if line:
+            pending = about
+            lines.append(line)
+        elif line is None:
+            yield _single(offset, about, text, event)
+    if lines:
+        yield _of_lines(offset, pending, lines)
+
+
+def _of_lines(offset: int, about: EventKey | None, lines: Sequence[bytes]) -> RecordRow:
+    assert about is not None, "lines are of an event"
+    return RecordRow(offset, RecordKind.ROWS, about.database, about.table, about.commit_ts, b"\n".join(lines))
+
+
+def _single(offset: int, about: EventKey, key: bytes, event: bytes) -> RecordRow:
+    names = about.database, about.table, about.commit_ts
+    if about.kind is EventKind.RESOLVED:
+        return RecordRow(offset, RecordKind.WATERMARK, *names, b"")
+    if about.kind is EventKind.STATEMENT:
+        return RecordRow(offset, RecordKind.STATEMENT, *names, framed(key, event))
+    return RecordRow(offset, RecordKind.UNKNOWN, *names, (about.reason or _BROKEN_LINE).encode())

@@ -1,0 +1,70 @@
+"""What every protocol of TiCDC on Kafka provides: the meaning of messages. Without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableSchema
+from headrace.sources.stream.reader import BadRecordError
+
+
+class Messages(NamedTuple):
+    """Messages of a partition, in their order."""
+
+    offsets: Sequence[int]
+    values: list[bytes]
+    """Empty for a tombstone."""
+    keys: Sequence[bytes] = ()
+    """Only for a protocol that has keys; empty where a message has none."""
+
+
+class KafkaProtocol(Protocol):
+    """How a changefeed writes changes to messages. Picklable."""
+
+    @property
+    def name(self) -> str:
+        """TiCDC's name of the protocol, as ``protocol=`` has it."""
+        ...
+
+    @property
+    def commit_ts(self) -> CommitTsPrecision:
+        """How exactly messages carry the commit ts."""
+        ...
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the keys of messages are needed."""
+        ...
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """What messages are about, as ``headrace.sources.stream.records.RECORDS``, in their order.
+
+        A message with rows of several tables, or of several commit ts, has a row of the batch for each of them. ``value`` is what
+        :meth:`statement` and :meth:`decode` take. Never raises for a bad message: it becomes a record of the kind ``UNKNOWN``.
+        """
+        ...
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """The schema change of a record of the kind ``STATEMENT``. Raises ValueError if it cannot be read."""
+        ...
+
+    def decode(
+        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """The rows of records of one table; see ``StreamReader.decode``. Raises BadRecordError."""
+        ...
+
+
+def bad_record(number: int, error: DecodeError, schema: TableSchema) -> BadRecordError:
+    """The error for a record (its number among those to decode) that cannot be read."""
+    if isinstance(error, SchemaMismatchError) and not error.value:
+        message = f"The columns of the row are not those that {schema.table_id} has after its schema changes."
+        hint = "The topic may lack a schema change of the table, or the row may be from before one."
+        return BadRecordError(number, message, column=error.column, hint=hint)
+    return BadRecordError(number, error.message, column=error.column, value=error.value, hint=error.hint)

@@ -1,0 +1,61 @@
+"""The protocols that are read, by their names, and how the first messages of a topic show which one it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.errors import SourceNotReadyError
+from headrace.formats.canal_json import CanalJsonOptions
+from headrace.formats.open_messages import is_open_protocol
+from headrace.formats.simple_messages import is_avro
+from headrace.kafka.client import Message
+from headrace.sources.kafka.canal_json import CanalJsonProtocol
+from headrace.sources.kafka.open_protocol import OpenProtocol
+from headrace.sources.kafka.options import KafkaOptions
+from headrace.sources.kafka.protocol import KafkaProtocol
+from headrace.sources.kafka.simple import SimpleProtocol
+
+# TiCDC writes these members first.
+_BEGINNINGS = {
+    "canal-json": re.compile(rb'\s*\{"id":[0-9]+,"database":"'),
+    "simple": re.compile(rb'\s*\{"version":[0-9]+,"'),
+}
+
+
+def _canal_json(options: KafkaOptions) -> KafkaProtocol:
+    return CanalJsonProtocol(options.exact, CanalJsonOptions(terminator="\n", time_zone=options.time_zone))
+
+
+_MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
+    "canal-json": _canal_json,
+    "open-protocol": lambda options: OpenProtocol(options.time_zone),
+    "simple": lambda _options: SimpleProtocol(),
+}
+
+
+def protocol_of(name: str, options: KafkaOptions) -> KafkaProtocol:
+    """The protocol of a name in ``headrace.sources.kafka.options.PROTOCOLS``."""
+    return _MADE[name](options)
+
+
+def detected(messages: Iterable[Message]) -> str | None:
+    """The name of the protocol of the first message that shows one; ``None`` if no message does."""
+    return next((name for message in messages if (name := _shown(message)) is not None), None)
+
+
+def _shown(message: Message) -> str | None:
+    value = message.value or b""
+    if is_open_protocol(message.key):
+        return "open-protocol"
+    if not message.key and is_avro(value):
+        return "simple"  # whose messages then say that they are not read in this encoding
+    return next((name for name, beginning in _BEGINNINGS.items() if beginning.match(value)), None)
+
+
+def undetected(topic: str, names: Iterable[str]) -> SourceNotReadyError:
+    """The error for a topic whose first messages show no protocol."""
+    return SourceNotReadyError(
+        f"The first messages of the topic {topic} do not show in which protocol the changefeed writes.",
+        f"Add protocol= to the source's URI. Headrace reads {', '.join(names)}.",
+    )

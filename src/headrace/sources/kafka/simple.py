@@ -1,0 +1,68 @@
+"""TiCDC's Simple Protocol: a message concerns one row, one statement with the table's shape, or all tables (a watermark)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.ddl.statement import read_statement
+from headrace.formats.json_lines import BLANK
+from headrace.formats.simple_messages import SimpleKind, read_about, read_statement_message
+from headrace.formats.simple_rows import SimpleRowReader
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.kafka.line_records import RecordRow, record_batch, rows_of_lines
+from headrace.sources.kafka.protocol import Messages
+from headrace.sources.stream.records import RecordKind
+
+_KINDS = {
+    SimpleKind.ROW: RecordKind.ROWS,
+    SimpleKind.STATEMENT: RecordKind.STATEMENT,
+    SimpleKind.WATERMARK: RecordKind.WATERMARK,
+    SimpleKind.UNREADABLE: RecordKind.UNKNOWN,
+}
+_BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
+
+
+@dataclass(frozen=True)
+class SimpleProtocol:
+    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+
+    name: str = "simple"
+    has_keys: bool = False
+    commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. Empty messages and BOOTSTRAP are left out."""
+        values = [value.strip(BLANK) for value in messages.values]
+        rows = []
+        for offset, value, about in zip(messages.offsets, values, read_about(values), strict=True):
+            if about.kind is SimpleKind.IGNORED:
+                continue
+            kind, told = _KINDS[about.kind], value
+            if about.kind is SimpleKind.UNREADABLE:
+                told = about.reason.encode()
+            elif about.kind is SimpleKind.ROW and (b"\n" in value or b"\r" in value):
+                kind, told = RecordKind.UNKNOWN, _BROKEN_LINE.encode()
+            rows.append(RecordRow(offset, kind, about.database, about.table, about.commit_ts, told))
+        return record_batch(rows)
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``. A change of a database names it only in its text."""
+        found = read_statement_message(value)
+        if found.schema is not None:
+            table_id = found.schema.table_id
+        else:
+            (table_id,) = read_statement(found.statement, "").tables[:1] or (TableId(""),)
+            if not table_id.is_database or not table_id.database:
+                raise ValueError("it has no tableSchema and is not a change of a database.")
+        return StreamStatement(found.commit_ts, table_id.database, found.statement, table_id, found.schema, partition, offset)
+
+    def decode(
+        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
+    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``."""
+        return rows_of_lines(SimpleRowReader(schema, other_columns), records)
