@@ -129,12 +129,20 @@ def test_a_damaged_message_that_may_be_more_than_a_row_names_no_table(value: byt
         (lambda told: told.update(type="TRUNCATE?"), "its type is 'TRUNCATE?'"),
         (lambda told: told.update(table=None), "it does not name its table."),
         (lambda told: told.update(database=7), "it does not name its table."),
+        (lambda told: told.update(database="\ud800"), "it does not name its table."),
     ],
 )
 def test_an_unusual_message_says_why_it_cannot_be_used(edit: Edit, reason: str) -> None:
     found = read_envelopes([edited(edit)])
     assert found.kinds.tolist() == [EnvelopeKind.UNREADABLE]
     assert found.reasons[0].startswith(reason)
+
+
+def test_a_half_of_a_character_is_no_text() -> None:
+    assert one(ROW.replace(b'"a"', b'"\\udc00"')[:-1])[:3] == (EnvelopeKind.UNREADABLE, "", "")
+    assert one(ROW.replace(b'"a"', b'"\\udc00"'))[:3] == (EnvelopeKind.UNREADABLE, "shop", None)
+    with pytest.raises(ValueError, match="database, table and sql are not all texts"):
+        read_statement_message(message("ALTER", tso(3), sql="x").replace(b'"x"', b'"\\ud800"'))
 
 
 def test_without_the_extension_the_millisecond_counts_if_that_is_wanted() -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.formats.base import MOST_RECORD_BYTES
 from headrace.formats.canal_rows import TYPES
-from headrace.formats.json_lines import BLANK, read_lines
+from headrace.formats.json_lines import BLANK, is_unicode, read_lines, text_of
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
@@ -188,9 +188,8 @@ def _names_of_rows(begin: bytes) -> tuple[str, str] | None:
         return None
     if not isinstance(members, dict) or list(members) != _MEMBERS or members["isDdl"] is not False or members["type"] not in TYPES:
         return None
-    database, table = members["database"], members["table"]
-    is_named = isinstance(database, str) and isinstance(table, str) and bool(table)
-    return (database, table) if is_named else None
+    database, table = text_of(members, "database"), text_of(members, "table")
+    return (database, table) if database is not None and table else None
 
 
 def _read_others(values: Sequence[bytes], exact: bool) -> Envelopes:
@@ -231,8 +230,8 @@ def _read_others(values: Sequence[bytes], exact: bool) -> Envelopes:
 def read_statement_message(value: bytes) -> StatementMessage:
     """The schema change in a message. Raises ValueError."""
     message = _parse(value)
-    database, table, statement = (message.get(key) for key in ("database", "table", "sql"))
-    if not isinstance(database, str) or not isinstance(table, str) or not isinstance(statement, str):
+    database, table, statement = (text_of(message, key) for key in ("database", "table", "sql"))
+    if database is None or table is None or statement is None:
         raise ValueError("database, table and sql are not all texts")
     return StatementMessage(database, table, with_escapes(statement))
 
@@ -262,7 +261,7 @@ def _read(value: bytes, exact: bool) -> _Envelope:
     try:
         return _of_message(message, exact)
     except _UnreadableError as error:
-        return _Envelope(EnvelopeKind.UNREADABLE, _text(message, "database"), _text(message, "table"), reason=str(error))
+        return _Envelope(EnvelopeKind.UNREADABLE, text_of(message, "database"), text_of(message, "table"), reason=str(error))
 
 
 class _UnreadableError(Exception):
@@ -280,7 +279,7 @@ def _of_message(message: dict[str, object], exact: bool) -> _Envelope:
     is_ddl = message.get("isDdl") is True
     if not is_ddl and message.get("type") not in TYPES:
         raise _UnreadableError(f"its type is {str(message.get('type'))[:80]!r}, which is not known.")
-    database, table = _text(message, "database"), _text(message, "table")
+    database, table = text_of(message, "database"), text_of(message, "table")
     if database is None or table is None or not (table or is_ddl):
         raise _UnreadableError("it does not name its table.")
     if told.get("onlyHandleKey") or told.get("claimCheckLocation"):
@@ -303,18 +302,13 @@ def _told_commit_ts(told: dict[str, object]) -> int:
     return commit_ts
 
 
-def _text(message: dict[str, object], key: str) -> str | None:
-    value = message.get(key)
-    return value if isinstance(value, str) else None
-
-
 def _damaged(value: bytes, why: str) -> _Envelope:
     begins = _BEGINNING.match(value)
     try:
         names = [json.loads(part) for part in begins.groups()] if begins else []
     except ValueError:
         names = []
-    database, table = names or ("", "")
+    database, table = names if names and all(map(is_unicode, names)) else ("", "")
     return _Envelope(EnvelopeKind.UNREADABLE, database, table, reason=why)
 
 
