@@ -55,7 +55,7 @@ def decoded(protocol: KafkaProtocol, messages: Messages) -> Changes:
     records = protocol.read(messages)
     found: Changes = Counter()
     for table_id, schema, piece in pieces_of(records, history_of(protocol, records)):
-        block, counts = protocol.decode(schema, piece, ())
+        block, counts = protocol.decode(schema, piece)
         assert sum(counts) == block.num_rows
         for row in block.to_pylist():
             found[table_id, row[COMMIT_TS], RowKind(row[KIND]), tuple(row.values())[META_COUNT:]] += 1

@@ -11,9 +11,11 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from headrace.formats import row_images
-from headrace.model.block import KIND
+from headrace.formats import open_messages, row_images
+from headrace.model.block import KIND, SEQ
 from headrace.model.events import RowKind
 from headrace.model.stream import StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
@@ -143,7 +145,7 @@ def decode(protocol: KafkaProtocol, *messages: object, schema: TableSchema = T) 
     values = [m if isinstance(m, bytes) else json.dumps(m, ensure_ascii=False, separators=(",", ":")).encode() for m in messages]
     count = len(values)
     piece = pa.record_batch([list(range(count)), [tso(1)] * count, pa.array(values, pa.binary())], schema=PIECE)
-    rows: list[dict[str, object]] = protocol.decode(schema, piece, ())[0].to_pylist()
+    rows: list[dict[str, object]] = protocol.decode(schema, piece)[0].to_pylist()
     return rows
 
 
@@ -270,6 +272,19 @@ def test_the_first_bad_row_counts_whatever_is_wrong_with_it() -> None:
         assert refused.value.record == 1
 
 
+def test_many_lines_with_an_unusual_one_are_read_as_each_by_itself() -> None:
+    usual, unusual = {"u": open_row(), "p": {}}, {"u": open_row(b=cell(15, 64, None)), "p": cell(15, 64, "old")}
+    messages: list[object] = [usual] * 1200
+    messages[777] = unusual
+    rows = decode(OPEN, *messages)
+    assert [row["b"] for row in rows] == ["b"] * 1554 + ["old", None] + ["b"] * 844
+    assert [row[SEQ] for row in rows] == list(range(2400))
+    messages[1111] = {"u": 5}
+    with pytest.raises(BadRecordError) as refused:
+        decode(OPEN, *messages)
+    assert refused.value.record == 1111
+
+
 def test_a_null_that_stands_for_no_column_hides_no_missing_one() -> None:
     message = simple_message("UPDATE", data=simple_row(), old=simple_row(), claimCheckLocation=None)
     assert len(decode(SIMPLE, message)) == 2
@@ -318,6 +333,13 @@ def test_a_message_of_several_tables_and_times_has_a_record_for_each() -> None:
     ]
     assert statement[:3] == (RecordKind.STATEMENT, "t", tso(2))
     assert watermark == (RecordKind.WATERMARK, "", tso(3), b"")
+
+
+@given(st.text(), st.text(), st.integers(-1, 1 << 65), st.sampled_from([1, 2, 3]), st.booleans())
+def test_a_plain_key_is_read_as_json_is(database: str, table: str, commit_ts: int, kind: int, ascii: bool) -> None:
+    told = {"ts": commit_ts, "scm": database, "tbl": table, "t": kind}
+    key = json.dumps(told, ensure_ascii=ascii, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    assert open_messages._read_key(key) == open_messages._read_any_key(key)
 
 
 def test_a_record_without_events_is_nothing() -> None:
@@ -500,7 +522,7 @@ def test_damage_never_raises_anything_else_than_what_is_told_of_it(protocol: Kaf
         known_tables = pa.array([bool(history.versions(TableId(*name))) for name in names], pa.bool_())
         for _, schema, piece in pieces_of(records.filter(known_tables), history):
             try:
-                protocol.decode(schema, piece, ())
+                protocol.decode(schema, piece)
             except BadRecordError:
                 refused += 1
         refused += records.column("kind").to_pylist().count(RecordKind.UNKNOWN)

@@ -6,6 +6,7 @@ for each event, a length (u64) and a JSON object. Its value has a length and a J
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ VERSION = 1
 MOST_EVENTS = 1_000_000
 """TiCDC puts at most ``max-batch-size`` events into a message, 16 by default."""
 _LENGTH = struct.Struct(">Q")
+# As TiCDC writes the key of a row whose names need no escape: reading it as JSON takes ten times as long.
+_PLAIN_ROW = re.compile(rb'\{"ts":([1-9][0-9]{0,18}),"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t":1\}')
 _HANDLE_ONLY = (
     "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
     "messages yet: raise max-message-bytes of the changefeed and of the topic."
@@ -99,6 +102,18 @@ class _UnreadableError(Exception):
 
 
 def _read_key(text: bytes) -> EventKey:
+    plain = _PLAIN_ROW.fullmatch(text)
+    if plain is not None:
+        try:
+            database, table, commit_ts = plain[2].decode(), plain[3].decode(), int(plain[1])
+        except UnicodeDecodeError:
+            return _read_any_key(text)  # it tells what is wrong
+        if commit_ts <= MAX_TSO:
+            return EventKey(EventKind.ROW, database, table, commit_ts)
+    return _read_any_key(text)
+
+
+def _read_any_key(text: bytes) -> EventKey:
     database = table = ""
     try:
         try:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -59,8 +59,6 @@ class OpenRowReader:
     schema: TableSchema
     time_zone: str = "UTC"
     """The zone of TIMESTAMP text: TiCDC's ``--tz``."""
-    ignored: Collection[str] = field(default=())
-    """The folded names of columns that rows may have beyond those of the schema."""
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
@@ -187,7 +185,7 @@ class OpenRowReader:
 
     @cached_property
     def _passed_over(self) -> frozenset[str]:
-        return frozenset(folded_name(column.name) for column in self.schema.columns) | frozenset(self.ignored)
+        return frozenset(folded_name(column.name) for column in self.schema.columns)
 
 
 def _member_type(column_type: ColumnType) -> pa.DataType:

@@ -25,13 +25,16 @@ from headrace.formats.values import (
     bad_places,
     members_from_numbers,
 )
-from headrace.model.block import META_FIELDS
+from headrace.model.block import META_FIELDS, SEQ
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import ColumnType, arrow_type
 
 BoolArray = npt.NDArray[np.bool_]
 _SHOWN = 100
+_FEW_LINES = 500
+"""If Arrow refuses more lines than this together, only those parts of them that it refuses are read one by one."""
+ROWS_PER_LINE = 2
 
 
 class Change(IntEnum):
@@ -113,7 +116,18 @@ def decode_lines(
     try:
         return _rows(reader, reader.parse(lines), sizes, commit_ts)
     except ValueError:
-        return _decode_singly(reader, lines, sizes, commit_ts)
+        if len(lines) <= _FEW_LINES:
+            return _decode_singly(reader, lines, sizes, commit_ts)
+    parts, numbers = [], []
+    for start in range(0, len(lines), _FEW_LINES):
+        try:
+            rows, number = decode_lines(reader, lines[start : start + _FEW_LINES], commit_ts[start : start + _FEW_LINES])
+        except BadLineError as error:
+            raise BadLineError(start + error.line, error.error) from None
+        seq = pc.add(rows.column(SEQ), start * ROWS_PER_LINE)
+        parts.append(rows.set_column(rows.schema.get_field_index(SEQ), META_FIELDS[2], seq))
+        numbers.append(number + start)
+    return pa.concat_batches(parts), np.concatenate(numbers)
 
 
 def _decode_singly(
@@ -159,7 +173,7 @@ def _rows(
         values = new if order is None else pa.concat_arrays([new, old]).take(order)
         columns.append(_converted(reader, column, values, room))
     fields = [pa.field(column.name, arrow_type(column.type)) for column in reader.schema.row_columns]
-    meta = [pa.array(kind), pa.array(commit_ts[number]), pa.array(number * 2 + ~is_old)]
+    meta = [pa.array(kind), pa.array(commit_ts[number]), pa.array(number * ROWS_PER_LINE + ~is_old)]
     return pa.RecordBatch.from_arrays([*meta, *columns], schema=pa.schema([*META_FIELDS, *fields])), number
 
 

@@ -7,9 +7,8 @@ TIMESTAMP as ``{"location": time zone, "value": text}``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -34,8 +33,7 @@ _AROUND = (
 )
 # A null that is not a column's; a column of such a name makes messages be read one by one.
 _OTHERS = [name for name, _ in _AROUND] + ["data", "old", "corrupted", "current", "previous"]
-_OTHER_NULLS = re.compile(f'"(?:{"|".join(_OTHERS)})":null'.encode())
-_NULL = re.compile(rb'(?<!\\)":null')
+_OTHER_NULLS = tuple(f'"{name}":null'.encode() for name in _OTHERS)
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,6 @@ class SimpleRowReader:
     """A :class:`headrace.formats.row_images.LineReader`."""
 
     schema: TableSchema
-    ignored: Collection[str] = field(default=())
-    """The folded names of columns that rows may have beyond those of the schema."""
 
     @cached_property
     def _row(self) -> pa.DataType:
@@ -72,8 +68,9 @@ class SimpleRowReader:
                     if any(part.null_count for part in told.flatten()):
                         raise ValueError("a moment lacks its zone or its text")
         # The quotes in strings are escaped, so none of these is in one. A name that ends with a backslash is not counted.
-        if _OTHER_NULLS.search(texts) or len(_NULL.findall(texts)) != nulls:
-            raise ValueError("a column is missing")
+        written = texts.count(b'":null') - texts.count(b'\\":null')
+        if written != nulls or (written and any(null in texts for null in _OTHER_NULLS)):
+            raise ValueError("a column is missing, or it cannot be seen that none is")
         return found
 
     def images(self, lines: pa.RecordBatch) -> Images:
@@ -135,7 +132,7 @@ class SimpleRowReader:
 
     @cached_property
     def _passed_over(self) -> frozenset[str]:
-        return frozenset(folded_name(column.name) for column in self.schema.columns) | frozenset(self.ignored)
+        return frozenset(folded_name(column.name) for column in self.schema.columns)
 
 
 def _value_type(column: Column) -> pa.DataType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,9 +67,7 @@ class CanalJsonProtocol:
         table_id = TableId(found.database, found.table)
         return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
 
-    def decode(
-        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
-    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
         lines = []
         for number, value in enumerate(records.column("value").to_pylist()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -48,11 +48,9 @@ class OpenProtocol:
         table_id, text = TableId(key.database, key.table), read_statement_event(event)
         return StreamStatement(key.commit_ts, key.database, text, table_id, None, partition, offset, tells_shape=False)
 
-    def decode(
-        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
-    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        return rows_of_lines(OpenRowReader(schema, self.time_zone, other_columns), records)
+        return rows_of_lines(OpenRowReader(schema, self.time_zone), records)
 
 
 def _rows(offset: int, value: bytes, key: bytes, known: dict[bytes, EventKey]) -> Iterator[RecordRow]:

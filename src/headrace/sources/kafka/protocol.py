@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -54,9 +54,7 @@ class KafkaProtocol(Protocol):
         """The schema change of a record of the kind ``STATEMENT``. Raises ValueError if it cannot be read."""
         ...
 
-    def decode(
-        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
-    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records of one table; see ``StreamReader.decode``. Raises BadRecordError."""
         ...
 

@@ -138,10 +138,13 @@ class KafkaReader:
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
     ) -> tuple[pa.RecordBatch, Sequence[int]]:
-        """The rows of records. Raises BadRecordError, also for a table without a key unless that is accepted."""
+        """The rows of records. Raises BadRecordError, also for a table without a key unless that is accepted.
+
+        TiCDC writes a row in the shape that is in force at its commit ts, so it never has ``other_columns``.
+        """
         if not schema.handle_key and not self.options.accept_keyless and records.num_rows:
             raise BadRecordError(0, _KEYLESS, hint=_WITH_KEY)
-        return self.protocol.decode(schema, records, other_columns)
+        return self.protocol.decode(schema, records)
 
 
 def _fetched(client: KafkaClient, topic: str, of: Range, *, with_keys: bool) -> Iterator[Messages]:

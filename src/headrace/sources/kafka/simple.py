@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -61,8 +61,6 @@ class SimpleProtocol:
                 raise ValueError("it has no tableSchema and is not a change of a database.")
         return StreamStatement(found.commit_ts, table_id.database, found.statement, table_id, found.schema, partition, offset)
 
-    def decode(
-        self, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str]
-    ) -> tuple[pa.RecordBatch, Sequence[int]]:
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        return rows_of_lines(SimpleRowReader(schema, other_columns), records)
+        return rows_of_lines(SimpleRowReader(schema), records)
