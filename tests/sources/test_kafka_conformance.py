@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import State, assert_state, run_once
+from harness import State, assert_state, assert_tables, run_once
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from kafka_cases import CASES, KafkaCase
@@ -186,3 +186,26 @@ def test_the_protocol_need_not_be_named(name: str, kafka: KafkaBroker, place: Pl
     assert run(f"kafka://{kafka.server}/{filled(kafka, case)}", sink) == 0
     assert f"show protocol={case.protocol}." in "".join(capsys.readouterr())
     check(target, case.final)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "place_told"),
+    [
+        ("open-protocol/basic", b'"v":10}', b'"v":1.}', "partition 0, offset 3"),
+        ("simple/json-basic", b'"qty":"10"', b'"qty":"1."', "partition 0, offset 4, column qty"),
+    ],
+)
+def test_a_damaged_row_stops_its_table_and_no_other(
+    name: str, old: bytes, new: bytes, place_told: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = case_of(name)
+    records = [golden.record for golden in case.records]
+    number = next(n for n, golden in enumerate(case.records) if golden.kind == "row" and old in (golden.record.value or b""))
+    records[number] = replace(records[number], value=(records[number].value or b"").replace(old, new))
+    topic, (target, sink) = kafka.make_topic(case.partitions), empty(place)
+    kafka.write(topic, records)
+    assert run(uri_of(kafka, case, topic), sink) == 3
+    assert f"table shop.item, {place_told}" in "".join(capsys.readouterr())
+    others = tuple(table for table in case.final.tables if table.name != "item")
+    assert others
+    assert_tables(target, [(table.database, table.name) for table in others], replace(case.final, tables=others))

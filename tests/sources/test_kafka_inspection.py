@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.model.inspection import Severity
 from headrace.model.table import TableId
 from headrace.model.tso import format_tso
 from headrace.sources.kafka import open_source
+from headrace.sources.kafka.reader import KafkaReader
 from headrace.testing.engine import LocalEngine
 from kafka_cases import KafkaCase, created, database_created, message, row, tso, watermark
 from kafka_server import KafkaBroker, Record
@@ -51,13 +53,20 @@ def test_what_is_wrong_is_found(kafka: KafkaBroker) -> None:
     assert found.inspection.checkpoint is None
 
 
-@pytest.mark.parametrize("name", ["content-compatible", "ddl", "only-updated"])
-def test_nothing_is_wrong_with_what_ticdc_writes(name: str, kafka: KafkaBroker) -> None:
-    case = KafkaCase("canal-json", name)
+@pytest.mark.parametrize(
+    ("protocol", "name"),
+    [
+        *(("canal-json", name) for name in ("content-compatible", "ddl", "only-updated")),
+        *(("open-protocol", name) for name in ("ddl", "only-updated", "types")),
+        *(("simple", name) for name in ("json-basic", "json-ddl", "json-types")),
+    ],
+)
+def test_nothing_is_wrong_with_what_ticdc_writes(protocol: str, name: str, kafka: KafkaBroker) -> None:
+    case = KafkaCase(protocol, name)
     topic = kafka.make_topic(case.partitions)
     kafka.write(topic, [golden.record for golden in case.records])
-    found = open_source(kafka.uri(topic)).check()
-    assert (found.errors, found.findings) == (0, ())
+    found = open_source(kafka.uri(topic, protocol=protocol)).check()
+    assert (found.errors, found.findings, found.inspection.protocol) == (0, (), protocol)
     rows = sum(table.rows or 0 for table in found.inspection.tables)
     assert rows == sum(golden.kind == "row" for golden in case.records)
 
@@ -73,6 +82,16 @@ def test_a_protocol_that_the_uri_does_not_name_is_shown_by_the_messages(
     assert "show protocol=canal-json" in finding.message
     assert run_once(uri, f"duckdb://{tmp_path}/x.duckdb", engine=LocalEngine()) == 0
     assert "The source's URI names no protocol." in "".join(capsys.readouterr())
+
+
+def test_a_task_is_told_the_protocol_that_the_driver_detected(kafka: KafkaBroker) -> None:
+    uri = filled(kafka, database_created(1), created(2), row(4, 1)).replace("protocol=canal-json", "")
+    reader = open_source(uri).event_source.reader
+    assert isinstance(reader, KafkaReader)
+    assert reader.ends()
+    sent = pickle.loads(pickle.dumps(reader))
+    assert sent.options.protocol == "canal-json"
+    assert (len(reader.notices), len(sent.notices)) == (1, 0)
 
 
 def test_a_topic_that_shows_no_protocol_says_what_to_set(kafka: KafkaBroker) -> None:
