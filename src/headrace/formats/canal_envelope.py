@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.formats.base import MOST_RECORD_BYTES
 from headrace.formats.canal_rows import TYPES
-from headrace.formats.json_lines import BLANK, is_unicode, read_lines, text_of
+from headrace.formats.json_lines import BLANK, HANDLE_ONLY, is_unicode, read_lines, text_of
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
@@ -52,10 +52,6 @@ _BEGINNING = re.compile(
 NO_COMMIT_TS = (
     "it carries no commit ts: the changefeed writes without the TiDB extension. Set enable-tidb-extension=true in its sink "
     "URI. A topic that is complete can be read with --until-end and enable-tidb-extension=false in the source's URI."
-)
-_HANDLE_ONLY = (
-    "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
-    "messages yet: raise max-message-bytes of the changefeed and of the topic."
 )
 
 _NOT_REGULAR = np.int8(-1)
@@ -283,7 +279,7 @@ def _of_message(message: dict[str, object], exact: bool) -> _Envelope:
     if database is None or table is None or not (table or is_ddl):
         raise _UnreadableError("it does not name its table.")
     if told.get("onlyHandleKey") or told.get("claimCheckLocation"):
-        raise _UnreadableError(_HANDLE_ONLY)
+        raise _UnreadableError(HANDLE_ONLY)
     kind = EnvelopeKind.STATEMENT if is_ddl else EnvelopeKind.ROWS
     if told.get("commitTs") is not None or exact:
         return _Envelope(kind, database, table, _told_commit_ts(told))

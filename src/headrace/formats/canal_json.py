@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.json
 
 from headrace.formats import base
 from headrace.formats.base import DecodeError, Rejects
@@ -28,6 +27,7 @@ from headrace.formats.canal_messages import (
     truncated,
 )
 from headrace.formats.canal_rows import CanalReader
+from headrace.formats.json_lines import read_block
 from headrace.formats.values import check_time_zone
 from headrace.model.table import TableSchema
 
@@ -121,14 +121,7 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
         # A bare null at the beginning crashes Arrow's reader and the process.
         return None, 0
     try:
-        # Arrow's reader accepts bytes that are not UTF-8. Checking them as one string of an array is fast.
-        offsets = pa.array([0, len(block)], pa.int64()).buffers()[1]
-        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(block)]).validate(full=True)
-        table = pyarrow.json.read_json(
-            pa.BufferReader(block),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            parse_options=pyarrow.json.ParseOptions(explicit_schema=reader.arrow_schema(), unexpected_field_behavior="ignore"),
-        )
+        table = read_block(block, reader.arrow_schema(), unexpected="ignore")
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
         return reader.build(messages, number, len(block), OldTexts(block, mark, table.column("old"))), table.num_rows
     except (ValueError, DecodeError):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
+from headrace.formats.json_lines import BLANK, HANDLE_ONLY, Members, integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import MAX_TSO
 
@@ -22,10 +22,6 @@ MOST_EVENTS = 1_000_000
 _LENGTH = struct.Struct(">Q")
 # As TiCDC writes the key of a row whose names need no escape: reading it as JSON takes ten times as long.
 _PLAIN_ROW = re.compile(rb'\{"ts":([1-9][0-9]{0,18}),"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t":1\}')
-_HANDLE_ONLY = (
-    "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
-    "messages yet: raise max-message-bytes of the changefeed and of the topic."
-)
 
 
 class FramingError(ValueError):
@@ -129,7 +125,7 @@ def _read_any_key(text: bytes) -> EventKey:
         if commit_ts is None:
             raise _UnreadableError("an event has no commit ts in ts.")
         if members.get("ohk") or members.get("ccl"):
-            raise _UnreadableError(_HANDLE_ONLY)
+            raise _UnreadableError(HANDLE_ONLY)
     except _UnreadableError as error:
         return EventKey(EventKind.UNREADABLE, database, table, reason=str(error))
     return EventKey(EventKind(kind), database, table, commit_ts)

@@ -15,7 +15,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.json_lines import BLANK, Members, integer_of, is_unicode, read_lines, read_object, text_of
+from headrace.formats.json_lines import BLANK, HANDLE_ONLY, Members, integer_of, is_unicode, read_lines, read_object, text_of
 from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
 from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_text
 from headrace.model.tso import MAX_TSO
@@ -41,10 +41,6 @@ _AVRO_UNION = b"\x16"
 AVRO = (
     "it is encoded as Avro, which Headrace does not read yet. Set encoding-format=json in the sink URI of the changefeed, and "
     "begin with a new topic."
-)
-_HANDLE_ONLY = (
-    "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
-    "messages yet: raise max-message-bytes of the changefeed and of the topic."
 )
 
 
@@ -154,7 +150,7 @@ def _of_message(message: Members, database: str, table: str) -> SimpleAbout:
     if not database or not table:
         raise _UnreadableError("it does not name its table.")
     if message.get("handleKeyOnly") or message.get("claimCheckLocation"):
-        raise _UnreadableError(_HANDLE_ONLY)
+        raise _UnreadableError(HANDLE_ONLY)
     return SimpleAbout(SimpleKind.ROW, database, table, commit_ts)
 
 

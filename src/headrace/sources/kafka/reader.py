@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from headrace.errors import SourceNotReadyError
+from headrace.errors import SourceLostError, SourceNotReadyError
 from headrace.kafka.client import KafkaClient
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
@@ -75,9 +75,12 @@ class KafkaReader:
         topic = self.options.topic
         for partition in self._client.partitions(topic)[: self.options.partition_num]:
             first, end = self._client.ends(topic, partition)
-            for messages in self._client.fetch(topic, partition, first, min(end, first + _FIRST_MESSAGES)):
-                if name := detected(messages):
-                    return name
+            try:
+                for messages in self._client.fetch(topic, partition, first, min(end, first + _FIRST_MESSAGES)):
+                    if name := detected(messages):
+                        return name
+            except SourceLostError:
+                pass  # removed in this moment
         raise undetected(topic, PROTOCOLS)
 
     @property
