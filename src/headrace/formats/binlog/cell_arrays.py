@@ -164,7 +164,7 @@ def canonical(raw: pa.Array, column: Column, options: ValueOptions, size: int, m
         f"A string of the column {column.name} is not {options.charset}, and the message does not name its charset.",
         column=column.name,
         value=value,
-        hint="Pass charset, such as latin-1 or gbk, if all strings of the topic have that charset. It counts for every column.",
+        hint="Pass charset, such as latin-1 or gbk, if all strings of the topic have it: it counts for every column.",
     )
     unknown.message_number = message
     raise unknown

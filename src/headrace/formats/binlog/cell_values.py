@@ -182,7 +182,7 @@ def _string(_told: ColumnType | None, options: ValueOptions) -> Convert:
             raise UnknownValueError(
                 f"A string is not {options.charset}, and the message does not name its charset.",
                 value=_shown(cell),
-                hint="Pass charset, such as latin-1 or gbk, if all strings of the topic have that charset. It counts for every column.",
+                hint="Pass charset, such as latin-1 or gbk, if all strings of the topic have it: it counts for every column.",
             ) from None
 
     return convert
