@@ -171,6 +171,8 @@ class _Noted:
     """The changes of included tables that were never created. They are passed over with the RENAME that ends such a table."""
     carried: frozenset[TableId] = frozenset()
     """The names that these changes give to tables which the pipeline created, also to those that it left out later."""
+    coming: frozenset[TableId] = frozenset()
+    """Those that ``carried`` has of tables which the cut follows. A left-out table does not come to a name that is over."""
     used: dict[TableId, int] = field(default_factory=dict)
     """The names in changes that run with the cut or wait, with their last commit ts (TSO). The cut writes the rows of these
     names."""
@@ -203,8 +205,7 @@ class _Noted:
                 old, new, own = event.table_id, event.new_table_id, self._own(event.new_table_id)
                 self.came.discard(old)
                 self.lacking.pop(old, None)
-                reached = self.state.table_checkpoint(new)
-                if own is not None and own.is_made and (reached, own.after) <= (change.commit_ts, False):
+                if own is not None and own.is_made and (self.state.table_checkpoint(new), own.after) <= (change.commit_ts, False):
                     self.lacking[new] = _lacking_rows(new, old, change.commit_ts, _PASSED, self.follows)
                     self.came |= {new} if self.follows.includes(new) else set()
 
@@ -265,7 +266,7 @@ class _Noted:
                 continue
             if self._is_told_again(table_id, change.commit_ts):
                 continue
-            if table_id in self.carried - renamed and was_never_made(own):
+            if table_id in (self.carried & self.coming) - renamed and was_never_made(own):
                 # The RENAME and the DROP run when the table comes to this name, so that the row says nothing about them.
                 self._put(replace(own, checkpoint=own.checkpoint - 1, status=TableStatus.GONE, reason=""))
             elif was_never_made(own):
@@ -331,7 +332,9 @@ class _Noted:
                 own = self._own(event.table_id)
                 is_there = own is not None and own.is_made and own.incarnation < change.commit_ts
                 goes_on = {event.new_table_id} if is_there or event.table_id in self.carried else set()
+                runs = goes_on if event.table_id in self.coming or self.follows.takes(change) else set()
                 self.carried = (self.carried - {event.table_id, event.new_table_id}) | goes_on
+                self.coming = (self.coming - {event.table_id, event.new_table_id}) | runs
             elif isinstance(event, DropTableEvent):
                 self.carried -= {event.table_id}
 
