@@ -135,6 +135,61 @@ def test_keys_and_the_order_of_columns_follow_the_clauses() -> None:
     assert (changed.handle_key, changed.indexes, changed.column("e").default) == (("h",), (), "4")
 
 
+TWO_KEYS = "CREATE TABLE t (x int not null, z int not null, v int, unique key u1 (x), unique key u2 (z))"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("DROP INDEX u1 ON t", ("z",)),
+        ("ALTER TABLE t DROP INDEX u1", ("z",)),
+        ("DROP INDEX u2 ON t", ("x",)),
+        ("CREATE UNIQUE INDEX u0 ON t (z, x)", ("x",)),
+        ("TRUNCATE TABLE t", ("x",)),
+        ("RENAME TABLE o TO t", ("x",)),
+    ],
+)
+def test_the_handle_key_of_a_table_without_primary_key_is_a_unique_key_that_it_still_has(
+    statement: str, expected: tuple[str, ...]
+) -> None:
+    after = told(statement, told(TWO_KEYS))
+    assert after is not None
+    assert after.handle_key == expected
+
+
+def test_a_table_has_no_handle_key_without_its_last_unique_key_until_it_gets_another() -> None:
+    without = told("DROP INDEX u ON t", told("CREATE TABLE t (x int not null, z int not null, unique key u (x))"))
+    assert without is not None
+    assert without.handle_key == ()
+    again = told("CREATE UNIQUE INDEX w ON t (z)", without)
+    assert again is not None
+    assert again.handle_key == ("z",)
+
+
+def test_a_table_like_another_has_its_handle_key() -> None:
+    for text, key in ((TWO_KEYS, ("x",)), ("CREATE TABLE t (a int, b int, primary key (b))", ("b",))):
+        copy = told("CREATE TABLE t LIKE o", pattern=told(text))
+        assert copy is not None
+        assert copy.handle_key == key
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP INDEX `PRIMARY` ON t",
+        "DROP INDEX IF EXISTS `primary` ON t",
+        "ALTER TABLE t DROP INDEX `PRIMARY`",
+        "ALTER TABLE t DROP KEY IF EXISTS `PRIMARY`",
+        "ALTER TABLE t DROP PRIMARY KEY",
+    ],
+)
+def test_the_primary_key_can_be_dropped_as_the_index_of_its_name(statement: str) -> None:
+    after = told(statement, told("CREATE TABLE t (a int, b int, primary key (a))"))
+    assert after is not None
+    assert after.handle_key == ()
+    assert not any(column.primary_key for column in after.columns)
+
+
 def test_a_table_that_was_never_seen_has_no_shape_after_a_change() -> None:
     assert told("ALTER TABLE t ADD a int") is None
 

@@ -13,7 +13,7 @@ from headrace.ddl.indexes import CONSTRAINTS
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
 from headrace.ddl.told import named_collation
-from headrace.model.table import Column, TableId, TableSchema, folded_name
+from headrace.model.table import Column, Index, TableId, TableSchema, folded_name
 
 _NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
 _GONE = frozenset({StatementKind.DROP_TABLE, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
@@ -32,22 +32,21 @@ def shape_after(
         return None
     if read.kind is StatementKind.CREATE_TABLE:
         if read.like is not None:
-            return replace(pattern, table_id=table_id) if pattern is not None else None
+            return _of_columns(table_id, pattern.columns, pattern.indexes) if pattern is not None else None
         of_bytes = (named_collation(read.options) or collation) == "binary"
         return _of_columns(table_id, _created(read.definitions, of_bytes=of_bytes))
     if before is None:
         return None
-    if read.kind is not StatementKind.ALTER_TABLE:
-        return replace(before, table_id=table_id)
     columns = list(before.columns)
     for action in read.actions:
         _alter(columns, action)
-    return replace(_of_columns(table_id, columns), indexes=before.indexes)
+    return _of_columns(table_id, columns, before.indexes)
 
 
-def _of_columns(table_id: TableId, columns: Iterable[Column]) -> TableSchema:
+def _of_columns(table_id: TableId, columns: Iterable[Column], indexes: tuple[Index, ...] = ()) -> TableSchema:
+    """The shape with the primary key as its handle key. Whether a unique key is the handle key is left to ``annotate``."""
     found = tuple(columns)
-    return TableSchema(table_id, found, tuple(column.name for column in found if column.primary_key))
+    return TableSchema(table_id, found, tuple(column.name for column in found if column.primary_key), indexes)
 
 
 def _created(definitions: Iterable[tuple[Word, ...]], *, of_bytes: bool) -> list[Column]:
@@ -91,7 +90,7 @@ def _place(columns: list[Column], name: str) -> int | None:
 
 
 def _alter(columns: list[Column], action: tuple[Word, ...]) -> None:
-    """Applies one clause of ALTER TABLE to the columns."""
+    """Applies one clause of ALTER TABLE, or the one of CREATE INDEX or DROP INDEX, to the columns."""
     cursor = Cursor(action)
     if cursor.accept("ADD"):
         _add(columns, cursor)
@@ -134,7 +133,7 @@ def _add(columns: list[Column], cursor: Cursor) -> None:
 
 
 def _drop(columns: list[Column], cursor: Cursor) -> None:
-    if cursor.accept("PRIMARY"):
+    if _drops_primary_key(Cursor(cursor.rest())):
         columns[:] = [replace(column, primary_key=False) for column in columns]
         return
     is_column = cursor.peek().says("COLUMN")
@@ -144,6 +143,14 @@ def _drop(columns: list[Column], cursor: Cursor) -> None:
     place = _place(columns, cursor.column_name())
     if place is not None:
         del columns[place]
+
+
+def _drops_primary_key(cursor: Cursor) -> bool:
+    """Whether the words after DROP are ``PRIMARY KEY``, or name the index ``PRIMARY``, which is the primary key."""
+    if not (cursor.accept("INDEX") or cursor.accept("KEY")):
+        return cursor.peek().says("PRIMARY")
+    cursor.accept("IF", "EXISTS")
+    return folded_name(cursor.peek().text) == "primary"
 
 
 def _define(columns: list[Column], old: str, definition: tuple[Word, ...]) -> None:
