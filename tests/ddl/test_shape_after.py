@@ -9,7 +9,7 @@ import pytest
 
 from headrace.ddl.column_definition import UnreadDefinitionError
 from headrace.ddl.columns import annotate
-from headrace.ddl.shape_after import shape_after
+from headrace.ddl.shape_after import collation_after, shape_after
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.schema_file import SchemaFile, parse_schema_file
 from headrace.model.table import Column, TableId, TableSchema
@@ -19,9 +19,11 @@ CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
 T = TableId("d", "t")
 
 
-def told(statement: str, before: TableSchema | None = None, pattern: TableSchema | None = None) -> TableSchema | None:
+def told(
+    statement: str, before: TableSchema | None = None, pattern: TableSchema | None = None, *, collation: str = ""
+) -> TableSchema | None:
     read = read_statement(statement, "d")
-    schema = shape_after(read, T, before, pattern)
+    schema = shape_after(read, T, before, pattern, collation=collation)
     return annotate(statement, schema, pattern or before) if schema else None
 
 
@@ -82,7 +84,15 @@ def test_the_statements_of_a_changefeed_give_the_shapes_that_ticdc_gives(case: s
         ("character varying (9)", ColumnType(TypeKind.VARCHAR, length=9)),
         ("varchar(9) character set binary", ColumnType(TypeKind.VARBINARY, length=9)),
         ("text charset binary", ColumnType(TypeKind.BLOB, length=65_535)),
-        ("text(20)", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("text(63)", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("text(64)", ColumnType(TypeKind.TEXT, length=65_535)),
+        ("text(85) charset utf8", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("text(86) collate utf8mb3_bin", ColumnType(TypeKind.TEXT, length=65_535)),
+        ("text(255) character set latin1", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("text(256) char set ascii", ColumnType(TypeKind.TEXT, length=65_535)),
+        ("text(127) collate gbk_chinese_ci", ColumnType(TypeKind.TINYTEXT, length=255)),
+        ("text(128) charset gbk", ColumnType(TypeKind.TEXT, length=65_535)),
+        ("text(255) charset binary", ColumnType(TypeKind.TINYBLOB, length=255)),
         ("blob(300)", ColumnType(TypeKind.BLOB, length=65_535)),
         ("long varbinary", ColumnType(TypeKind.MEDIUMBLOB, length=16_777_215)),
         ("datetime(0)", ColumnType(TypeKind.DATETIME)),
@@ -188,6 +198,48 @@ def test_the_primary_key_can_be_dropped_as_the_index_of_its_name(statement: str)
     assert after is not None
     assert after.handle_key == ()
     assert not any(column.primary_key for column in after.columns)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("ALTER TABLE t ADD COLUMN c varchar(9)", TypeKind.VARBINARY),
+        ("ALTER TABLE t ADD (d int, c text)", TypeKind.BLOB),
+        ("ALTER TABLE t MODIFY a char(9)", TypeKind.BINARY),
+        ("ALTER TABLE t CHANGE a c mediumtext", TypeKind.MEDIUMBLOB),
+        ("ALTER TABLE t ADD c varchar(9) CHARACTER SET utf8mb4", TypeKind.VARCHAR),
+        ("ALTER TABLE t ADD c varchar(9) COLLATE utf8mb4_bin", TypeKind.VARCHAR),
+        ("ALTER TABLE t DEFAULT CHARSET utf8mb4, ADD c varchar(9)", TypeKind.VARCHAR),
+    ],
+)
+def test_a_column_of_a_table_with_the_charset_binary_is_of_bytes_unless_it_has_its_own(statement: str, kind: TypeKind) -> None:
+    after = told(statement, told("CREATE TABLE t (a int)"), collation="binary")
+    assert after is not None
+    assert kind in {column.type.kind for column in after.columns}
+
+
+def test_converting_a_table_to_the_charset_binary_makes_its_texts_bytes() -> None:
+    after = told("ALTER TABLE t CONVERT TO CHARACTER SET binary", told("CREATE TABLE t (a int, b varchar(9), c text)"))
+    assert after is not None
+    assert [column.type.kind for column in after.columns] == [TypeKind.INT, TypeKind.VARBINARY, TypeKind.BLOB]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("CREATE TABLE t (a int)", "gbk_bin"),
+        ("CREATE TABLE t (a text charset latin1) COMMENT 'x' CHARSET=binary PARTITION BY HASH (a)", "binary"),
+        ("CREATE TABLE t LIKE o", "gbk_bin"),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET binary", "binary"),
+        ("ALTER TABLE t ADD b int, COMMENT 'x' DEFAULT CHARACTER SET = binary", "binary"),
+        ("ALTER TABLE t DEFAULT CHARSET latin1 COLLATE latin1_bin", "latin1_bin"),
+        ("ALTER TABLE t ADD b text CHARSET binary, MODIFY c text COLLATE utf8mb4_bin, CHANGE d e text CHARSET utf8", "gbk_bin"),
+        ("TRUNCATE TABLE t", "gbk_bin"),
+        ("CREATE INDEX i ON t (a)", "gbk_bin"),
+    ],
+)
+def test_the_default_collation_of_a_table_follows_its_options(statement: str, expected: str) -> None:
+    assert collation_after(read_statement(statement, "d"), "gbk_bin") == expected
 
 
 def test_a_table_that_was_never_seen_has_no_shape_after_a_change() -> None:

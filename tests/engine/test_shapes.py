@@ -55,6 +55,11 @@ def test_a_table_that_ends_with_the_change_has_no_shape() -> None:
     assert told_shapes(state(4), [replace(change(A, 8), schema=None), change(TableId("shop"), 8)]) == ()
 
 
+def test_the_shape_of_a_table_has_the_default_collation_of_the_table_and_not_of_its_database() -> None:
+    (kept,) = told_shapes(state(4), [replace(change(A, 5), collation="binary", database_collation="gbk_bin")])
+    assert kept == replace(shape(A, 5, 5), collation="binary")
+
+
 def test_a_shape_that_the_ledger_has_is_not_written_again() -> None:
     known = state(4, row(A, 8, born=5), shapes=(shape(A, 5, 8),))
     assert told_shapes(known, [change(A, 8)]) == ()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
+from headrace.ddl.told import accepts_charset
 from headrace.model.table import Column
 from headrace.model.types import INTEGER_KINDS, ColumnType, TypeKind
 
@@ -55,7 +56,9 @@ _SIZES = {
 }
 _TEXTS = (TypeKind.TINYTEXT, TypeKind.TEXT, TypeKind.MEDIUMTEXT, TypeKind.LONGTEXT)
 _BLOBS = (TypeKind.TINYBLOB, TypeKind.BLOB, TypeKind.MEDIUMBLOB, TypeKind.LONGBLOB)
-_CHARACTER_BYTES = 4
+_CHARACTER_BYTES = {"utf8": 3, "utf8mb3": 3, "latin1": 1, "ascii": 1, "binary": 1, "gbk": 2}
+"""The most bytes of a character, for the character sets of TiDB in which these are not :data:`_MOST_BYTES`."""
+_MOST_BYTES = 4
 _FLOAT_BITS = 24
 _WITH_FRACTION = frozenset({TypeKind.TIME, TypeKind.DATETIME, TypeKind.TIMESTAMP})
 _UNSIGNED_ALWAYS = frozenset({TypeKind.BIT, TypeKind.YEAR})
@@ -66,12 +69,12 @@ class UnreadDefinitionError(ValueError):
     """A column's definition is not understood. ``str()`` is the rest of a sentence about the statement."""
 
 
-def read_column(definition: tuple[Word, ...], *, of_bytes: bool = False) -> Column:
+def read_column(definition: tuple[Word, ...], collation: str = "") -> Column:
     """The column of a definition, its name first.
 
     Its generation, members and indexes are left to :func:`headrace.ddl.columns.annotate`.
 
-    ``of_bytes``: the table's default character set is ``binary``. Raises UnreadDefinitionError.
+    ``collation``: the table's default collation; empty for TiDB's own. Raises UnreadDefinitionError.
     """
     cursor = Cursor(definition)
     name = cursor.column_name()
@@ -79,13 +82,19 @@ def read_column(definition: tuple[Word, ...], *, of_bytes: bool = False) -> Colu
     kind = _kind(cursor, name)
     numbers = _numbers(cursor)
     attributes = cursor.rest()
-    kind = _OF_BYTES.get(kind, kind) if _is_of_bytes(Cursor(attributes), default=of_bytes) else kind
+    charset = _charset(Cursor(attributes), collation)
+    kind = _OF_BYTES.get(kind, kind) if charset == "binary" else kind
     unsigned = is_serial or kind in _UNSIGNED_ALWAYS or _has(attributes, "UNSIGNED") or _has(attributes, "ZEROFILL")
-    column_type = _sized(ColumnType(kind, unsigned), numbers)
+    column_type = _sized(ColumnType(kind, unsigned), numbers, _CHARACTER_BYTES.get(charset, _MOST_BYTES))
     if definition[1].says("BOOL") or definition[1].says("BOOLEAN"):
         column_type = replace(column_type, length=1)
     primary = _is_primary(Cursor(attributes))
     return Column(name, column_type, not (primary or is_serial or _has_not_null(attributes)), primary, default_text(definition))
+
+
+def as_bytes(of: ColumnType) -> ColumnType:
+    """The type of bytes that a text type becomes with the character set ``binary``; any other type unchanged."""
+    return replace(of, kind=_OF_BYTES.get(of.kind, of.kind))
 
 
 def default_text(definition: tuple[Word, ...]) -> str | None:
@@ -156,13 +165,13 @@ def _numbers(cursor: Cursor) -> tuple[int, ...]:
     return tuple(int(text) for text in found if text.isdigit() and len(text) <= 10)
 
 
-def _sized(of: ColumnType, numbers: tuple[int, ...]) -> ColumnType:
-    """The type with its lengths, or with those that TiDB gives it."""
+def _sized(of: ColumnType, numbers: tuple[int, ...], character_bytes: int) -> ColumnType:
+    """The type with its lengths, or with those that TiDB gives it. ``character_bytes`` is the size of a character in bytes."""
     kind, first = of.kind, numbers[0] if numbers else None
     if kind in _WITH_FRACTION:
         return replace(of, scale=first or None)
     if kind in _SIZES:
-        kind = _fitting(kind, first)
+        kind = _fitting(kind, first, character_bytes)
         return ColumnType(kind, length=_SIZES[kind])
     if kind in (TypeKind.FLOAT, TypeKind.DOUBLE):
         return _floating(of, numbers)
@@ -181,11 +190,11 @@ def _floating(of: ColumnType, numbers: tuple[int, ...]) -> ColumnType:
     return replace(of, kind=kind, length=_LENGTHS[kind])
 
 
-def _fitting(kind: TypeKind, length: int | None) -> TypeKind:
+def _fitting(kind: TypeKind, length: int | None, character_bytes: int) -> TypeKind:
     """TEXT(n) and BLOB(n) are the smallest type that has room for n characters or bytes."""
     if length is None or kind not in (TypeKind.TEXT, TypeKind.BLOB):
         return kind
-    size, kinds = (length * _CHARACTER_BYTES, _TEXTS) if kind is TypeKind.TEXT else (length, _BLOBS)
+    size, kinds = (length * character_bytes, _TEXTS) if kind is TypeKind.TEXT else (length, _BLOBS)
     return next((found for found in kinds if size <= _SIZES[found]), kinds[-1])
 
 
@@ -211,18 +220,25 @@ def _is_primary(cursor: Cursor) -> bool:
     return False
 
 
-def _is_of_bytes(cursor: Cursor, *, default: bool) -> bool:
-    """Whether the character set is ``binary``. A collation of another set, or the set itself, overrides the table's."""
+def _charset(cursor: Cursor, collation: str) -> str:
+    """The character set of a column: the one that its attributes name, itself or by a collation, else that of ``collation``."""
     while not cursor.done:
         if cursor.accept("BYTE"):
-            return True
-        if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET") or cursor.accept("COLLATE"):
+            return "binary"
+        if accepts_charset(cursor) or cursor.accept("COLLATE"):
             cursor.accept("=")
-            return cursor.next().text.lower() == "binary"
-        if cursor.accept("ASCII") or cursor.accept("UNICODE"):
-            return False
+            return _set_of(cursor.next().text.lower())
+        if cursor.accept("ASCII"):
+            return "latin1"
+        if cursor.accept("UNICODE"):
+            return "ucs2"
         if cursor.peek().says("("):
             cursor.group()
         else:
             cursor.next()
-    return default
+    return _set_of(collation)
+
+
+def _set_of(collation: str) -> str:
+    """The character set of a collation: the name up to the first underscore."""
+    return collation.partition("_")[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from headrace.ddl.column_definition import default_text, read_column
+from headrace.ddl.column_definition import as_bytes, default_text, read_column
 from headrace.ddl.indexes import CONSTRAINTS
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
@@ -16,6 +16,8 @@ from headrace.ddl.told import named_collation
 from headrace.model.table import Column, Index, TableId, TableSchema, folded_name
 
 _NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
+_NOT_OF_TABLE = ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME", "INDEX", "UNIQUE")
+"""The first words of clauses that name no option of the table."""
 _GONE = frozenset({StatementKind.DROP_TABLE, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 
 
@@ -25,22 +27,37 @@ def shape_after(
     """The columns of ``table_id`` after a statement, without what :func:`headrace.ddl.columns.annotate` adds.
 
     ``before`` is the shape before the statement, of the table or of what is renamed to it; ``pattern`` that of the table after
-    LIKE; ``collation`` the default collation of the database. ``None`` if there is no such table afterwards, or if its shape is
-    unknown, because ``before`` or ``pattern`` is. Raises UnreadDefinitionError for a definition that is not understood.
+    LIKE; ``collation`` the default collation as in :func:`collation_after`. ``None`` if there is no such table afterwards, or if
+    its shape is unknown, because ``before`` or ``pattern`` is.
+
+    Raises UnreadDefinitionError for a definition that is not understood.
     """
     if table_id.is_database or read.kind in _GONE or read.brings_back:
         return None
     if read.kind is StatementKind.CREATE_TABLE:
         if read.like is not None:
             return _of_columns(table_id, pattern.columns, pattern.indexes) if pattern is not None else None
-        of_bytes = (named_collation(read.options) or collation) == "binary"
-        return _of_columns(table_id, _created(read.definitions, of_bytes=of_bytes))
+        return _of_columns(table_id, _created(read.definitions, collation_after(read, collation)))
     if before is None:
         return None
     columns = list(before.columns)
+    after = collation_after(read, collation)
     for action in read.actions:
-        _alter(columns, action)
+        _alter(columns, action, after)
     return _of_columns(table_id, columns, before.indexes)
+
+
+def collation_after(read: Statement, collation: str) -> str:
+    """The default collation of a table after a statement about it; empty if no statement named one.
+
+    ``collation`` is the default collation that the table has without the statement: its own, for CREATE TABLE that of the database,
+    and with LIKE that of the pattern.
+    """
+    if read.kind is StatementKind.CREATE_TABLE:
+        return named_collation(read.options) or collation
+    of_table = [action for action in read.actions if not any(action[0].says(keyword) for keyword in _NOT_OF_TABLE)]
+    named = [found for action in of_table if (found := named_collation(action))]
+    return named[-1] if named else collation
 
 
 def _of_columns(table_id: TableId, columns: Iterable[Column], indexes: tuple[Index, ...] = ()) -> TableSchema:
@@ -49,14 +66,14 @@ def _of_columns(table_id: TableId, columns: Iterable[Column], indexes: tuple[Ind
     return TableSchema(table_id, found, tuple(column.name for column in found if column.primary_key), indexes)
 
 
-def _created(definitions: Iterable[tuple[Word, ...]], *, of_bytes: bool) -> list[Column]:
+def _created(definitions: Iterable[tuple[Word, ...]], collation: str) -> list[Column]:
     columns: list[Column] = []
     keys: list[tuple[str, ...]] = []
     for definition in definitions:
         if _is_constraint(definition):
             keys.append(_primary_key(definition))
         else:
-            columns.append(read_column(definition, of_bytes=of_bytes))
+            columns.append(read_column(definition, collation))
     for key in keys:
         _set_primary_key(columns, key)
     return columns
@@ -89,25 +106,28 @@ def _place(columns: list[Column], name: str) -> int | None:
     return next((n for n, column in enumerate(columns) if folded_name(column.name) == folded_name(name)), None)
 
 
-def _alter(columns: list[Column], action: tuple[Word, ...]) -> None:
+def _alter(columns: list[Column], action: tuple[Word, ...], collation: str) -> None:
     """Applies one clause of ALTER TABLE, or the one of CREATE INDEX or DROP INDEX, to the columns."""
     cursor = Cursor(action)
     if cursor.accept("ADD"):
-        _add(columns, cursor)
+        _add(columns, cursor, collation)
     elif cursor.accept("DROP"):
         _drop(columns, cursor)
     elif cursor.accept("MODIFY"):
         _skip_to_name(cursor)
-        _define(columns, Cursor(cursor.rest()).column_name(), cursor.rest())
+        _define(columns, Cursor(cursor.rest()).column_name(), cursor.rest(), collation)
     elif cursor.accept("CHANGE"):
         _skip_to_name(cursor)
         old = cursor.column_name()
-        _define(columns, old, cursor.rest())
+        _define(columns, old, cursor.rest(), collation)
     elif cursor.accept("RENAME", "COLUMN"):
         place = _place(columns, cursor.column_name())
         cursor.accept("TO")
         if place is not None:
             columns[place] = replace(columns[place], name=cursor.column_name())
+    elif cursor.accept("CONVERT", "TO"):
+        if named_collation(action) == "binary":
+            columns[:] = [replace(column, type=as_bytes(column.type)) for column in columns]
     elif cursor.accept("ALTER"):
         cursor.accept("COLUMN")
         place = _place(columns, cursor.column_name())
@@ -116,7 +136,7 @@ def _alter(columns: list[Column], action: tuple[Word, ...]) -> None:
             columns[place] = replace(columns[place], default=default)
 
 
-def _add(columns: list[Column], cursor: Cursor) -> None:
+def _add(columns: list[Column], cursor: Cursor, collation: str) -> None:
     if cursor.done or any(cursor.peek().says(word) for word in _NO_COLUMNS):
         return
     if _is_constraint(cursor.rest()):
@@ -128,7 +148,7 @@ def _add(columns: list[Column], cursor: Cursor) -> None:
         if _is_constraint(part):
             _set_primary_key(columns, _primary_key(part))
         elif part and _place(columns, part[0].text) is None:
-            column = read_column(part)
+            column = read_column(part, collation)
             columns.insert(_position(columns, part, len(columns)), column)
 
 
@@ -153,13 +173,13 @@ def _drops_primary_key(cursor: Cursor) -> bool:
     return folded_name(cursor.peek().text) == "primary"
 
 
-def _define(columns: list[Column], old: str, definition: tuple[Word, ...]) -> None:
+def _define(columns: list[Column], old: str, definition: tuple[Word, ...], collation: str) -> None:
     """Replaces a column by its new definition. It stays in the primary key, and where it is unless the definition moves it."""
     place = _place(columns, old)
     if place is None:
         return
     former = columns.pop(place)
-    column = read_column(definition)
+    column = read_column(definition, collation)
     in_key = former.primary_key or column.primary_key
     column = replace(column, primary_key=in_key, nullable=column.nullable and not in_key, column_id=former.column_id)
     columns.insert(_position(columns, definition, place), column)

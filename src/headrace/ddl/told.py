@@ -85,6 +85,11 @@ def _of_bytes(schema: TableSchema) -> dict[str, str]:
     return {folded_name(column.name): BY_BYTES for column in schema.columns if column.type.kind in CHARACTER_KINDS}
 
 
+def accepts_charset(cursor: Cursor) -> bool:
+    """Steps over ``CHARACTER SET``, ``CHAR SET`` or ``CHARSET``. Returns whether it did."""
+    return cursor.accept("CHARACTER", "SET") or cursor.accept("CHAR", "SET") or cursor.accept("CHARSET")
+
+
 def named_collation(words: tuple[Word, ...]) -> str:
     """The collation after COLLATE, else the default collation of the named character set; empty if there is neither."""
     cursor, charset = Cursor(words), ""
@@ -94,7 +99,7 @@ def named_collation(words: tuple[Word, ...]) -> str:
         elif cursor.accept("COLLATE"):
             cursor.accept("=")
             return cursor.next().text.lower()
-        elif cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
+        elif accepts_charset(cursor):
             cursor.accept("=")
             charset = cursor.next().text.lower()
         else:

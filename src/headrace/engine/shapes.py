@@ -187,7 +187,7 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
             continue
         lives = own is not None and not own.status.is_gone and own.incarnation <= change.commit_ts
         born = own.incarnation if own is not None and lives else change.commit_ts
-        collation = "" if change.table_id.table else change.database_collation
+        collation = change.collation if change.table_id.table else change.database_collation
         shape = TableShape(born, change.commit_ts, schema, change.partitioning, collation)
         found[shape.key] = shape
     return tuple(shape for key, shape in found.items() if state.shapes.get(key) != shape)

@@ -216,6 +216,9 @@ class SchemaChange:
     partitioning: str = ""
     """How the table that ``table_id`` names is partitioned afterwards (``headrace.ddl.partition_text``). Empty if the table is not
     partitioned, if this is unknown, and for sources that can provide their schema changes again."""
+    collation: str = ""
+    """The default collation of the table that ``table_id`` names, afterwards. Empty if no statement named one, and for sources that
+    can provide their schema changes again."""
     unread: Problem | None = None
     """Why the source cannot read the change now. ``changes`` are then all tables that the change may concern. They wait until the
     change can be read, or a person decides."""

@@ -218,7 +218,7 @@ class TableShape:
     partitioning: str = ""
     """How the table is partitioned (``headrace.ddl.partition_text``). Needed for interpreting later statements."""
     collation: str = ""
-    """The default collation of a database, if a statement named one."""
+    """The default collation of the table or the database, if a statement named one. Columns that are added later may have it."""
 
     @property
     def key(self) -> ShapeKey:

@@ -19,7 +19,7 @@ from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.renames import Rename, RenamePlan, can_run, plan_renames, rename_statement
-from headrace.ddl.shape_after import shape_after
+from headrace.ddl.shape_after import collation_after, shape_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
@@ -52,7 +52,8 @@ class StreamHistory:
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
         self._partitionings: dict[TableId, Partitioning | None] = {}
-        self._collations: dict[str, str] = defaultdict(str)
+        # The default collations of tables, and of databases by their folded names.
+        self._collations: dict[TableId, str] = defaultdict(str)
         for _, of_time in groupby(_each_once(statements), key=lambda told: told.commit_ts):
             for statement in self._in_order(list(of_time)):
                 with contained(self._failed(statement), statement.table_id, statement.place):
@@ -131,18 +132,20 @@ class StreamHistory:
         before = self._tables.get(origin, self._tables.get(told.table_id))
         pattern = self._tables.get(statement.like) if statement.like else None
         text = with_index_names(text, statement, [index.name for index in before.indexes] if before else ())
-        after = self._after(told, statement, text, before, pattern)
+        collation = self._collation(told, statement, origin)
+        after = self._after(told, statement, text, before, pattern, collation)
         former = self._partitionings.get(origin)
         classified = classify(text, database=told.database, table_id=told.table_id, before=before, after=after, partitioning=former)
         like = self._partitionings.get(statement.like) if statement.like else None
         partitioning = partitioning_after(former, text, told.database, like)
         if statement.kind in _BEGINNINGS or any(isinstance(event, RenameTableEvent) for event in classified.events):
             self._beginnings.add((told.table_id, told.commit_ts))
-        database = folded_name(told.database)
+        database = TableId(folded_name(told.database))
         if statement.kind in _OF_DATABASES:
             kept = self._collations[database] if statement.kind is StatementKind.ALTER_DATABASE else ""
             self._collations[database] = named_collation(statement.options) or kept
-        gone = self._move(told, classified, after, partitioning, is_view=statement.kind in _VIEWS)
+        collation = collation_after(statement, collation)
+        gone = self._move(told, classified, after, partitioning, collation, is_view=statement.kind in _VIEWS)
         if not told.statement and not classified.events:
             return  # it only carries the shape of a table that another table's statement changes
         changes = classified.changes
@@ -162,6 +165,7 @@ class StreamHistory:
                 origin=told.place,
                 database_collation=self._collations[database],
                 partitioning=partitioning_to_text(self._partitionings.get(told.table_id)),
+                collation=self._collations[told.table_id] if told.table_id.table and not gone else "",
                 doubt=doubt,
                 unexplained=classified.unexplained,
             )
@@ -195,23 +199,35 @@ class StreamHistory:
             if table_id in self._told:
                 continue
             if table_id.is_database:
-                self._collations[folded_name(table_id.database)] = shape.collation
+                self._collations[TableId(folded_name(table_id.database))] = shape.collation
             else:
                 self._tables[table_id] = shape.schema
                 self._partitionings[table_id] = partitioning_from_text(shape.partitioning)
+                self._collations[table_id] = shape.collation
 
     def _after(
-        self, told: StreamStatement, statement: Statement, text: str, before: TableSchema | None, pattern: TableSchema | None
+        self,
+        told: StreamStatement,
+        statement: Statement,
+        text: str,
+        before: TableSchema | None,
+        pattern: TableSchema | None,
+        collation: str,
     ) -> TableSchema | None:
         """The shape after a statement. Raises UnreadDefinitionError if it has to be read from the text and cannot be."""
         schema = told.schema
         if not told.tells_shape:
-            collation = self._collations[folded_name(told.table_id.database)]
             schema = shape_after(statement, told.table_id, before, pattern, collation=collation)
         if schema is None or statement.kind in _VIEWS:
             return None
         after = annotate(text, replace(schema, table_id=told.table_id), pattern if statement.like else before)
         return after if told.carries_stored else _without_stored(after)
+
+    def _collation(self, told: StreamStatement, statement: Statement, origin: TableId) -> str:
+        """The default collation that the statement's table has without the statement, as for :func:`collation_after`."""
+        if statement.kind is StatementKind.CREATE_TABLE:
+            return self._collations[statement.like or TableId(folded_name(told.table_id.database))]
+        return self._collations[origin]
 
     def _move(
         self,
@@ -219,6 +235,7 @@ class StreamHistory:
         classified: Classified,
         after: TableSchema | None,
         partitioning: Partitioning | None,
+        collation: str,
         *,
         is_view: bool,
     ) -> bool:
@@ -240,6 +257,7 @@ class StreamHistory:
                 case RenameTableEvent(old, new):
                     moved = self._tables.pop(old, None)
                     self._partitionings[new] = self._partitionings.pop(old, None)
+                    self._collations[new] = self._collations.pop(old, "")
                     if moved is not None:
                         self._tables[new] = replace(moved, table_id=new)
                         self._versions.setdefault(new, {})[told.commit_ts] = self._tables[new]
@@ -248,6 +266,7 @@ class StreamHistory:
         if after is not None and not gone and not is_view:
             self._tables[told.table_id] = after
             self._partitionings[told.table_id] = partitioning
+            self._collations[told.table_id] = collation
             self._versions.setdefault(told.table_id, {})[told.commit_ts] = after
         return gone
 
