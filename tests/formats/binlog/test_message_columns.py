@@ -27,7 +27,7 @@ from headrace.formats.binlog.errors import (
 )
 from headrace.formats.binlog.messages import Cell, CellField, ColumnInfo, MutationType, read_binlog
 from headrace.formats.binlog.row_events import RowReader
-from headrace.formats.binlog.shapes import told_type
+from headrace.formats.binlog.shapes import read_columns, told_type
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema
@@ -287,6 +287,13 @@ def test_an_unsigned_number_is_read_only_as_such() -> None:
         one("bigint", largest, ColumnType(TypeKind.BIGINT), UTC)
     with pytest.raises(MalformedBinlogError, match="not a value of the type BIGINT UNSIGNED"):
         one("bigint", integer(-1), ColumnType(TypeKind.BIGINT, unsigned=True), UTC)
+
+
+@pytest.mark.parametrize("name", ["_V$_i_0", "_Col$_name_0", "_Idx$_i_0"])
+def test_hidden_columns_of_tidb_are_passed_over(name: str) -> None:
+    schema = TableSchema(TableId("d", "t"), (Column("id", ColumnType(TypeKind.INT)),))
+    found = read_columns((ColumnInfo(name, "varchar"), ColumnInfo("id", "int")), schema)
+    assert [(read.place, read.column.name) for read in found] == [(1, "id")]
 
 
 def test_the_schema_must_fit_the_messages() -> None:

@@ -11,14 +11,15 @@ from headrace.formats.binlog.messages import ColumnInfo
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import ColumnType, TypeKind
 
-HIDDEN_PREFIX = "_v$_"
-"""The folded beginning of the names of the hidden columns behind expression indexes."""
+HIDDEN_PREFIXES = ("_v$_", "_col$_", "_idx$_")
+"""The folded beginnings of the names of hidden columns: those behind expression indexes, and those that TiDB fills while it changes
+a column's type."""
 _KINDS = {str(kind).lower(): kind for kind in TypeKind}
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column is the hidden one of an expression index."""
-    return folded_name(name).startswith(HIDDEN_PREFIX)
+    """Whether a column is the hidden one of an expression index or of a change of type that is not done yet."""
+    return folded_name(name).startswith(HIDDEN_PREFIXES)
 
 
 def kind_of(column: ColumnInfo) -> TypeKind | None:
