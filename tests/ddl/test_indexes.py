@@ -58,6 +58,15 @@ def test_alter_table_takes_no_name_that_the_table_had_before() -> None:
         (created("a INT, CONSTRAINT c UNIQUE i (a)"), created("a INT, CONSTRAINT c UNIQUE `c` (a)")),
         ("ALTER TABLE t DROP INDEX a, ADD UNIQUE (a)", "ALTER TABLE t DROP INDEX a, ADD UNIQUE  `a_2` (a)"),
         (created("a INT UNIQUE, b INT, UNIQUE (b), KEY `k`(a)"), ""),
+        (created("a SERIAL, b BIGINT SERIAL DEFAULT VALUE"), ""),
+        (
+            created("a SERIAL, b BIGINT, KEY a (b)"),
+            created("UNIQUE KEY `a_2` (`a`), a BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, b BIGINT, KEY a (b)"),
+        ),
+        (
+            created("a BIGINT SERIAL DEFAULT VALUE, b INT, KEY a (b)"),
+            created("UNIQUE KEY `a_2` (`a`), a BIGINT NOT NULL AUTO_INCREMENT, b INT, KEY a (b)"),
+        ),
         ("ALTER TABLE t ADD INDEX (b)", "ALTER TABLE t ADD INDEX  `b` (b)"),
         ("CREATE INDEX i ON t (a)", ""),
         ("CREATE TABLE t LIKE s", ""),

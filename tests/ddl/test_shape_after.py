@@ -12,7 +12,7 @@ from headrace.ddl.columns import annotate
 from headrace.ddl.shape_after import collation_after, shape_after
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.schema_file import SchemaFile, parse_schema_file
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, Index, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
 CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
@@ -97,6 +97,11 @@ def test_the_statements_of_a_changefeed_give_the_shapes_that_ticdc_gives(case: s
         ("long varbinary", ColumnType(TypeKind.MEDIUMBLOB, length=16_777_215)),
         ("datetime(0)", ColumnType(TypeKind.DATETIME)),
         ("enum('a', 'it''s')", ColumnType(TypeKind.ENUM, elements=("a", "it's"))),
+        ("enum(0x61, x'62', b'1100011', 0b1100100)", ColumnType(TypeKind.ENUM, elements=("a", "b", "c", "d"))),
+        ("set(0x6120, 'b')", ColumnType(TypeKind.SET, elements=("a", "b"))),
+        (r"enum('a\\b', 'c\'d', 'e\%')", ColumnType(TypeKind.ENUM, elements=("a\\b", "c'd", "e\\%"))),
+        ("enum('a', 0xc3a4)", ColumnType(TypeKind.ENUM)),  # the text depends on the column's charset
+        ("serial", ColumnType(TypeKind.BIGINT, True, 20)),
     ],
 )
 def test_a_type_is_read_as_tidb_reads_it(written: str, expected: ColumnType) -> None:
@@ -142,7 +147,7 @@ def test_keys_and_the_order_of_columns_follow_the_clauses() -> None:
         ("d2", TypeKind.BIGINT),
         ("e", TypeKind.INT),
     ]
-    assert (changed.handle_key, changed.indexes, changed.column("e").default) == (("h",), (), "4")
+    assert (changed.handle_key, changed.indexes, changed.column("e").default) == (("h",), (Index("c", ("c",), unique=True),), "4")
 
 
 TWO_KEYS = "CREATE TABLE t (x int not null, z int not null, v int, unique key u1 (x), unique key u2 (z))"
@@ -240,6 +245,17 @@ def test_converting_a_table_to_the_charset_binary_makes_its_texts_bytes() -> Non
 )
 def test_the_default_collation_of_a_table_follows_its_options(statement: str, expected: str) -> None:
     assert collation_after(read_statement(statement, "d"), "gbk_bin") == expected
+
+
+@pytest.mark.parametrize("definition", ["serial", "bigint unsigned serial default value"])
+def test_serial_is_a_unique_key_without_null(definition: str) -> None:
+    for schema in (
+        told(f"CREATE TABLE t (v int, id {definition})"),
+        told(f"ALTER TABLE t ADD id {definition}", told("CREATE TABLE t (v int)")),
+    ):
+        assert schema is not None
+        assert (schema.handle_key, schema.indexes) == (("id",), (Index("id", ("id",), unique=True),))
+        assert (schema.column("id").nullable, schema.column("id").default) == (False, None)
 
 
 def test_a_table_that_was_never_seen_has_no_shape_after_a_change() -> None:

@@ -89,7 +89,8 @@ def read_column(definition: tuple[Word, ...], collation: str = "") -> Column:
     if definition[1].says("BOOL") or definition[1].says("BOOLEAN"):
         column_type = replace(column_type, length=1)
     primary = _is_primary(Cursor(attributes))
-    return Column(name, column_type, not (primary or is_serial or _has_not_null(attributes)), primary, default_text(definition))
+    not_null = primary or is_serial or _has(attributes, "SERIAL") or _has_not_null(attributes)
+    return Column(name, column_type, not not_null, primary, default_text(definition))
 
 
 def as_bytes(of: ColumnType) -> ColumnType:
@@ -106,7 +107,7 @@ def default_text(definition: tuple[Word, ...]) -> str | None:
     while not cursor.done:
         if cursor.peek().says("("):
             cursor.group()
-        elif cursor.next().says("DEFAULT"):
+        elif not cursor.accept("SERIAL", "DEFAULT", "VALUE") and cursor.next().says("DEFAULT"):
             return _value(cursor)
     return None
 
@@ -127,15 +128,16 @@ def _value(cursor: Cursor) -> str | None:
         return fixed[text] if text in fixed else f"{text}({rendered(inside)})" if inside else text
     if word.is_text or word.written == word.text:
         return sign + word.text
-    return _of_digits(word)
+    # Bytes that are not UTF-8 are lost, as in TiDB's own JSON.
+    return bytes_of_digits(word).decode("utf-8", "replace")
 
 
-def _of_digits(word: Word) -> str:
-    """The text of a hexadecimal or bit literal: its bytes. Bytes that are not UTF-8 are lost, as in TiDB's own JSON."""
+def bytes_of_digits(word: Word) -> bytes:
+    """The value of a hexadecimal or bit literal."""
     base = 16 if word.written[:2].lower() in ("0x", "x'") else 2
     digits = word.text
     length = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
-    return int(digits or "0", base).to_bytes(length, "big").decode("utf-8", "replace")
+    return int(digits or "0", base).to_bytes(length, "big")
 
 
 def _kind(cursor: Cursor, name: str) -> TypeKind:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
-from headrace.ddl.column_definition import UnreadDefinitionError, read_column
+from headrace.ddl.column_definition import UnreadDefinitionError, bytes_of_digits, read_column
 from headrace.ddl.indexes import CONSTRAINTS, new_indexes
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
@@ -212,13 +212,25 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
 
 
 def _members(cursor: Cursor) -> tuple[str, ...]:
-    """The members in ``ENUM('a', 'b')`` or ``SET(…)``; empty if one is not plain text, or contains an escape."""
+    """The members in ``ENUM('a', 0x62)`` or ``SET(…)``; empty if one is not known.
+
+    TiDB reads the bytes of hexadecimal and bit literals in the column's character set, so these are known only if they are ASCII.
+    """
     if not (cursor.accept("ENUM") or cursor.accept("SET")) or not cursor.peek().says("("):
         return ()
-    words = [part[0] if len(part) == 1 else None for part in split_at_commas(cursor.group())]
-    if not all(word is not None and word.is_literal and "\\" not in word.text for word in words):
-        return ()
-    return tuple(word.text.rstrip(" ") for word in words if word is not None)
+    members = [_member(part[0]) if len(part) == 1 else None for part in split_at_commas(cursor.group())]
+    known = tuple(member.rstrip(" ") for member in members if member is not None)
+    return known if len(known) == len(members) else ()
+
+
+def _member(word: Word) -> str | None:
+    """The text of a member; ``None`` if it is not known."""
+    if word.is_text:
+        return word.text
+    if not word.is_literal or word.written == word.text:  # a number is no member
+        return None
+    found = bytes_of_digits(word)
+    return found.decode("ascii") if found.isascii() else None
 
 
 def _accepts_index(cursor: Cursor) -> bool:

@@ -39,7 +39,9 @@ class NewIndex:
     place: tuple[int, int] = (0, 0)
     """Start and end of the name in the text, or the position where the name would be."""
     removed: tuple[int, int] | None = None
-    """Start and end of the column attribute that defines it, if there is one."""
+    """Start and end of the words in a column's definition that define it, if there are any."""
+    instead: str = ""
+    """What stands in place of these words if the index is defined apart from the column."""
     plain: bool = True
     """Whether a server that follows the order of the text chooses the same name by itself."""
 
@@ -116,7 +118,7 @@ def with_index_names(text: str, read: Statement, taken: Collection[str]) -> str:
             edits.append((*index.place, name if index.place[1] > index.place[0] else f" {name} "))
         elif read.kind is StatementKind.CREATE_TABLE:  # a column's own key has no name; TiDB's ALTER TABLE allows none
             start = read.definitions[0][0].start
-            edits += [(*index.removed, ""), (start, start, f"UNIQUE KEY {name} ({_quoted(index.columns[0])}), ")]
+            edits += [(*index.removed, index.instead), (start, start, f"UNIQUE KEY {name} ({_quoted(index.columns[0])}), ")]
     kept, at = [], 0
     edits.reverse()  # of several edits at one place, the last one comes first
     edits.sort(key=lambda edit: edit[0])
@@ -188,10 +190,9 @@ def _of_column(name: str, cursor: Cursor) -> Iterator[NewIndex]:
         word = cursor.peek()
         if word.says("("):
             cursor.group()
-        elif cursor.accept("UNIQUE"):
-            cursor.accept("KEY")
+        elif (instead := _accepts_unique(cursor)) is not None:
             if not unique:
-                yield NewIndex("", (name,), unique=True, removed=(word.start, cursor.last.end))
+                yield NewIndex("", (name,), unique=True, removed=(word.start, cursor.last.end), instead=instead)
             unique = True
         elif cursor.accept("PRIMARY", "KEY") or cursor.accept("KEY"):
             if not primary:
@@ -199,6 +200,19 @@ def _of_column(name: str, cursor: Cursor) -> Iterator[NewIndex]:
             primary = True
         else:
             cursor.next()
+
+
+def _accepts_unique(cursor: Cursor) -> str | None:
+    """Steps over words of a column's definition (from its type on) that give it a unique key.
+
+    Returns what these words say without the key; ``None`` if it did not step.
+    """
+    if cursor.accept("UNIQUE"):
+        cursor.accept("KEY")
+        return ""
+    if cursor.at == 0 and cursor.accept("SERIAL"):
+        return "BIGINT UNSIGNED NOT NULL AUTO_INCREMENT"
+    return "NOT NULL AUTO_INCREMENT" if cursor.accept("SERIAL", "DEFAULT", "VALUE") else None
 
 
 def _of_constraint(cursor: Cursor) -> Iterator[NewIndex]:
