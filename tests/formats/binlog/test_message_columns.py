@@ -30,7 +30,7 @@ from headrace.formats.binlog.row_events import RowReader
 from headrace.formats.binlog.shapes import read_columns, told_type
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.types import ColumnType, TypeKind
 
 ENUM, SET = ("a", "b", "c,d", "e'f"), ("x", "y", "z", "w")
@@ -80,7 +80,9 @@ def rows_one_by_one(values: list[bytes], schemas: dict[TableId, TableSchema], op
             both = (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER)
             kinds = {"insert": (RowKind.INSERT,), "delete": (RowKind.DELETE,)}.get(event.op)
             for kind, image in zip(kinds or both, filter(None, (event.before, event.after)), strict=True):
-                rows.append((kind, event.commit_ts, [canonical(image[c.name], c.type.kind) for c in schema.columns]))
+                named = {folded_name(name): cell for name, cell in image.items()}  # descriptions may differ in case
+                values_of = [canonical(named[folded_name(c.name)], c.type.kind) for c in schema.columns]
+                rows.append((kind, event.commit_ts, values_of))
     return found
 
 
