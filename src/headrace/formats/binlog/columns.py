@@ -78,7 +78,8 @@ class BinlogBatch:
             mutations[message] = sum(map(len, binlog.tables))
             self._apart[message] = _by_shape(binlog)
             for changes in binlog.tables:
-                _table(tables, changes, self)._singles.add(message)
+                if len(changes):  # a description without rows says nothing that could be wrong
+                    _table(tables, changes, self)._singles.add(message)
         self.first_mutation: Positions = first_number + np.cumsum(mutations) - mutations
         """The number of the first mutation of each message."""
         self.end_number = first_number + int(mutations.sum())
