@@ -100,6 +100,20 @@ class KafkaBroker:
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
         return name
 
+    def make_again(self, topic: str) -> None:
+        """Deletes a topic and makes another one of its name, with one partition."""
+        self.admin.delete_topics([topic])[topic].result()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                self.admin.create_topics([NewTopic(topic, 1, 1, config={"retention.ms": "-1"})])[topic].result()
+            except KafkaException:  # the former one is not gone yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
     def write(self, topic: str, records: Iterable[Record], **settings: Any) -> None:
         """Appends records, and waits until they are there."""
         producer = Producer({"bootstrap.servers": self.server, "message.max.bytes": 100_000_000, "linger.ms": 0, **settings})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from test_binlog_source import ddl
 
 from harness import run_once
 from headrace.cli.main import main
@@ -221,6 +222,29 @@ def test_a_lost_record_of_an_unknown_table_ends_the_run_though_the_checkpoint_is
     scene.write(row(8, 9), watermark(9))
     assert scene.run() == 4
     assert "were not applied yet, and are not kept any more" in scene.told
+
+
+@pytest.mark.parametrize("source", ["kafka", "tidb-binlog"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_topic_that_was_made_again_is_another_stream(source: str, rows: int, scene: Scene) -> None:
+    """Its offsets say nothing of what was read, whether it is shorter or longer by now."""
+    of_drainer = [ddl(n, f"CREATE DATABASE d{n}", "", f"d{n}") for n in range(3)]
+    values = of_drainer if source == "tidb-binlog" else [watermark(n) for n in range(1, 4)]
+    uri = f"{source}://{scene.kafka.server}/{scene.topic}" + ("?protocol=canal-json" if source == "kafka" else "")
+    scene.write(*values)
+    assert scene.run(uri) == 0
+    scene.kafka.make_again(scene.topic)
+    scene.write(*values[:1] * rows)
+    assert scene.run(uri) == 4
+    assert "is another stream than the one that was read: it was deleted and made again. Load the tables anew" in scene.told
+
+
+def test_a_topic_of_another_protocol_is_told_in_one_sentence(scene: Scene) -> None:
+    scene.write(*TABLES, row(4, 1), watermark(5))
+    assert scene.run(protocol="open-protocol") == 3
+    assert scene.told.count("warning:") == 1
+    assert "partition 0, offset 0: its key has no version of the Open Protocol" in scene.told
+    assert "There are more such records behind it. Check that the source's URI names the right stream and format" in scene.told
 
 
 def test_a_change_of_the_future_is_told_and_can_be_given_up_with_the_command_that_is_printed(scene: Scene) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import Message as RawMessage
+from confluent_kafka.admin import AdminClient
 
 from headrace.errors import SourceLostError, SourceNotReadyError, SourceUnreachableError
 from headrace.kafka.failures import Failures, refused_settings
@@ -24,6 +25,9 @@ _REQUEST_SECONDS = 2.0
 _DOWN_SECONDS = 3.0
 """A request waits no longer when no broker can be connected to: the caller decides how often to try."""
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_NO_IDS = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
+_NO_ID = "A" * 22
+"""The id of 16 zero bytes."""
 _T = TypeVar("_T")
 # A reader has no group: it assigns itself partitions and commits nothing. librdkafka wants a name all the same.
 _FIXED = {
@@ -69,8 +73,9 @@ class Message(NamedTuple):
 class KafkaClient:
     """A connection to a cluster. It connects when it is first asked, belongs to one thread, and is not picklable."""
 
-    def __init__(self, consumer: Consumer, failures: Failures, servers: str, wait: float) -> None:
-        self._consumer, self._failures, self._servers, self._wait = consumer, failures, servers, wait
+    def __init__(self, consumer: Consumer, admin: Callable[[], AdminClient], failures: Failures, servers: str, wait: float) -> None:
+        self._consumer, self._make_admin, self._failures, self._servers, self._wait = consumer, admin, failures, servers, wait
+        self._admin: AdminClient | None = None
 
     @classmethod
     def connect(cls, servers: Sequence[str], settings: Mapping[str, str], *, wait: float = WAIT_SECONDS) -> KafkaClient:
@@ -81,12 +86,12 @@ class KafkaClient:
         """
         names = ",".join(servers)
         failures = Failures(names)
-        told: dict[str, Any] = {**_FIXED, **_DEFAULTS, **settings, "bootstrap.servers": names, "error_cb": failures.take}
+        told: dict[str, Any] = {**_DEFAULTS, **settings, "bootstrap.servers": names, "error_cb": failures.take}
         try:
-            consumer = Consumer(told)
+            consumer = Consumer({**_FIXED, **told})
         except KafkaException as error:
             raise refused_settings(error, settings) from None
-        return cls(consumer, failures, names, wait)
+        return cls(consumer, lambda: AdminClient(told), failures, names, wait)
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +112,25 @@ class KafkaClient:
         if found.error is not None:
             raise self._refusal(found.error, f"topic {topic}")
         return tuple(sorted(found.partitions))
+
+    def topic_id(self, topic: str) -> str:
+        """The id that the cluster gave to the topic, which no other topic has; empty if the cluster gives none (before Kafka 2.8).
+
+        A topic that was deleted and made again has another one. Raises SourceUnreachableError, SourceNotReadyError.
+        """
+        admin = self._admin = self._admin or self._make_admin()
+
+        def ask(seconds: float) -> str | None:
+            try:
+                found = admin.describe_topics(TopicCollection([topic]), request_timeout=seconds)[topic].result().topic_id
+            except KafkaException as error:
+                if error.args[0].code() in _NO_IDS:
+                    return ""
+                raise
+            text = str(found)
+            return "" if text == _NO_ID else text
+
+        return self._asked(f"topic {topic}", ask)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that a partition still has, and the offset after its last record that can be read now.

@@ -23,6 +23,8 @@ class PartitionEnds:
     end: int
     bytes_per_record: float
     """The approximate bytes per record, for limiting how much is read at a time."""
+    stream: str = ""
+    """What distinguishes the stream from another one that has its name later; empty if the system does not tell."""
     if_silent: str = ""
     """What to do if it never has a watermark: a sentence."""
 

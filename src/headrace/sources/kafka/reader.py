@@ -118,14 +118,14 @@ class KafkaReader:
                 f"The topic {topic} has {len(partitions)} partitions, and partition-num is {wanted}.",
                 "Set partition-num to the number of partitions that the changefeed uses.",
             )
-        found = []
+        found, topic_id = [], self._client.topic_id(topic)
         for partition in partitions[:wanted]:
             first, end = self._client.ends(topic, partition)
             if partition not in self._sizes and first < end:
                 self._sizes[partition] = bytes_per_record(self._client, topic, partition, first, end)
                 _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
             size = self._sizes.get(partition, 1.0)
-            found.append(PartitionEnds(str(partition), first, end, size, _SURPLUS if wanted is None else ""))
+            found.append(PartitionEnds(str(partition), first, end, size, topic_id, _SURPLUS if wanted is None else ""))
         return found
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:

@@ -97,6 +97,8 @@ class StreamPosition:
     unpromised: Unpromised | None = None
     unknown: Mapping[str, int] = field(default_factory=dict)
     """By partition, the offset of the first record that had been read and whose table is unknown. No table has passed it."""
+    streams: Mapping[str, str] = field(default_factory=dict)
+    """By partition, what distinguishes its stream from a later one of the same name (``PartitionEnds.stream``)."""
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition:
@@ -113,7 +115,8 @@ class StreamPosition:
         end, promised = told.get("u", (0, {}))
         unpromised = Unpromised(int(end), {name: int(ts) for name, ts in promised.items()}) if promised else None
         unknown = {name: int(offset) for name, offset in told.get("n", {}).items()}
-        return cls(partitions, int(told["w"]), frozenset(given_up), unpromised, unknown)
+        streams = {name: str(stream) for name, stream in told.get("s", {}).items()}
+        return cls(partitions, int(told["w"]), frozenset(given_up), unpromised, unknown, streams)
 
     def to_text(self) -> str:
         """The position as stored in the ledger."""
@@ -124,6 +127,8 @@ class StreamPosition:
             rest["u"] = [self.unpromised.end, dict(sorted(self.unpromised.promised.items()))]
         if self.unknown:
             rest["n"] = dict(sorted(self.unknown.items()))
+        if self.streams:
+            rest["s"] = dict(sorted(self.streams.items()))
         return json.dumps({"v": _VERSION, "w": self.watermark, "p": told, **rest}, separators=(",", ":"))
 
     def of(self, partition: str) -> PartitionPosition:

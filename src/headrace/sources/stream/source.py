@@ -184,17 +184,28 @@ class StreamEventSource:
         staged, run = kept, self._run
         assert run is not None, "a source that polls has something that stages"
         while True:
-            partitions = self.reader.ends()
+            partitions = self._ends({**place.streams, **staged.streams})
+            streams = {**staged.streams, **{p.partition: p.stream for p in partitions if p.stream}}
             # A partition that a run has seen stays known even if the stream does not list it for a moment.
             begins = {**staged.begins, **{p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}}
             _require_named(partitions, place, staged)
             ranges, unread = _to_stage(partitions, place, replace(staged, begins=begins), limit, least)
             reports = run(self, ranges)
-            _require_kept(ranges, self.reader.ends() if ranges else partitions)
-            staged = Staged((*staged.reports, *reports), begins)
+            _require_kept(ranges, self._ends({**place.streams, **streams}) if ranges else partitions)
+            staged = Staged((*staged.reports, *reports), begins, streams)
             more = bool(unread) and _holding(staged, partitions, place, least) <= unread - staged.blocked(place)
             if not more or _watermark(staged, partitions, place, least) >= at_least:
                 return staged, partitions, more
+
+    def _ends(self, streams: Mapping[str, str]) -> Sequence[PartitionEnds]:
+        """The present partitions. Raises SourceLostError if one is of another stream than ``streams`` says, and as the reader."""
+        partitions = self.reader.ends()
+        for partition in partitions:
+            if partition.stream and streams.get(partition.partition, partition.stream) != partition.stream:
+                raise SourceLostError(
+                    f"{self.reader.identity} is another stream than the one that was read: it was deleted and made again.", _ANEW
+                )
+        return partitions
 
     def advance(
         self,

@@ -48,6 +48,8 @@ class Staged:
     reports: tuple[StageReport, ...] = ()
     begins: Mapping[str, int] = field(default_factory=dict)
     """The first offset that was read in each partition."""
+    streams: Mapping[str, str] = field(default_factory=dict)
+    """By partition, what distinguishes its stream (``PartitionEnds.stream``)."""
     promises: Mapping[str, int] = field(default_factory=dict)
     """What each partition has promised (TSO), also without newly staged records. It is less than the watermark only after a final
     drain, and for a partition that the stream listed late."""
@@ -124,13 +126,14 @@ class Staged:
         return found
 
     def read_into(self, position: StreamPosition) -> StreamPosition:
-        """The position with what these ranges show: marks, and the first record of an unknown table in each partition."""
+        """The position with what was found: marks, streams, and the first record of an unknown table in each partition."""
         places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
         unknown: dict[str, int] = {}
         for place in places:
             if (NOBODYS, place) not in position.given_up:
                 unknown[place.partition] = min(place.offset, unknown.get(place.partition, place.offset))
-        return replace(position.beginning(self.begins).with_marks(self.reports), unknown=unknown)
+        position = position.beginning(self.begins).with_marks(self.reports)
+        return replace(position, unknown=unknown, streams={**position.streams, **self.streams})
 
     def needed(self, position: StreamPosition) -> Staged:
         """The value without ranges in which no record is needed any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from headrace.model.commands import skip_command
@@ -13,14 +14,22 @@ from headrace.sources.stream.staged import Staged
 
 
 def records_of_no_table(problems: Iterable[Problem]) -> Iterator[Notice]:
-    """What holds up everything behind it, with the command that gives it up. ``problems`` of tables are left out."""
+    """The first record of each partition that holds up everything behind it, with the command that gives it up.
+
+    ``problems`` of tables are left out.
+    """
+    found: dict[str, list[tuple[PlaceInStream, str]]] = defaultdict(list)
     for problem in problems:
-        if not problem.table_id.table:
-            way = skip_command(NOBODYS, problem.place) if problem.place is not None else ""
-            yield Notice(
-                f"{problem.place}: {problem.message} The record's table is unknown, so nothing behind it in this partition is "
-                f"applied. If its changes are not wanted, give it up with {way}."
-            )
+        if not problem.table_id.table and isinstance(problem.place, PlaceInStream):
+            found[problem.place.partition].append((problem.place, problem.message))
+    for records in found.values():
+        place, message = min(records, key=lambda record: record[0].offset)
+        more = " There are more such records behind it." if len(records) > 1 else ""  # their number would change at each poll
+        yield Notice(
+            f"{place}: {message} The record's table is unknown, so nothing behind it in this partition is applied.{more} Check "
+            "that the source's URI names the right stream and format. If the record's changes are not wanted, give it up with "
+            f"{skip_command(NOBODYS, place)}."
+        )
 
 
 def watermarks_ahead(staged: Staged) -> Iterator[Notice]:
