@@ -50,7 +50,7 @@ _DEFAULTS = {
     "log_level": 0,
 }
 OWN_SETTINGS = frozenset({*_FIXED, "bootstrap.servers", "metadata.broker.list"}) - {"group.id"}
-"""librdkafka's settings that a reader depends on, so that nobody else may set them."""
+"""The settings of librdkafka that users cannot change, because reading depends on them."""
 
 
 class Message(NamedTuple):

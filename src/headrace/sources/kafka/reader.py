@@ -51,7 +51,7 @@ class KafkaReader:
     """The name of the protocol, once the topic's first messages have shown it."""
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
-        # A task is told what was detected, and looks for nothing itself.
+        # Tasks get the detected protocol with the reader, so that each of them does not detect it again.
         options = replace(self.options, protocol=self._protocol_name)
         return KafkaReader, (self.identity, self.cluster, options, self.repeats)
 
