@@ -222,6 +222,18 @@ class World:
         for table_id in self.upstream.tables:
             assert self.rows(table_id) == self.wanted(table_id), table_id
 
+    def check_logs(self, *tables: TableId) -> None:
+        """The changes in the logs of tables are in the order of their commit ts, and add up to the upstream's rows."""
+        for table_id in tables:
+            changes = self.server.contents.logs[table_id].changes
+            times = [change.commit_ts for change in changes]
+            assert times == sorted(times), table_id
+            rows: Counter[tuple[tuple[str, object], ...]] = Counter()
+            for change in changes:
+                rows[tuple(sorted(change.row))] += 1 if change.kind.is_upsert else -1
+            assert +rows == self.wanted(table_id), table_id
+            assert -rows == Counter(), table_id
+
 
 class Actions:
     """A random history."""
