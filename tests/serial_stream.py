@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.model.cut import Repeats
 from headrace.model.stream import Range
 from headrace.model.table import TableId, TableSchema
-from headrace.sources.stream.records import RECORDS, RecordKind
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.testing.memory_source import MemoryReader, MemoryRecord, MemoryStream
 from headrace.testing.ticdc_writer import RowChange
 from streams import Actions, World
@@ -30,9 +30,7 @@ class SerialReader(MemoryReader):
         place = int(of.partition)
         for start in range(max(of.start, self.first[place]), of.end, self.batch):
             held = enumerate(self.partitions[place][start : min(start + self.batch, of.end)], start)
-            rows = [row for offset, record in held for row in _expanded(offset, record)]
-            columns = zip(*rows, strict=True) if rows else [()] * len(RECORDS)
-            yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+            yield record_batch(row for offset, record in held for row in _expanded(offset, record))
 
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
@@ -46,14 +44,14 @@ class SerialReader(MemoryReader):
         return (rows or [parts[0][0]])[0], [batch.num_rows for batch, _ in parts]
 
 
-def _expanded(offset: int, record: MemoryRecord) -> Iterator[tuple[int, int, str, str, int, bytes]]:
+def _expanded(offset: int, record: MemoryRecord) -> Iterator[RecordRow]:
     if record.kind is RecordKind.ROWS:
         for table_id, changes in pickle.loads(record.value).items():
-            yield offset, record.kind, table_id.database, table_id.table, record.commit_ts, pickle.dumps(changes)
+            yield RecordRow(offset, record.kind, table_id.database, table_id.table, record.commit_ts, pickle.dumps(changes))
     elif record.kind is RecordKind.STATEMENT:
-        yield offset, record.kind, record.table_id.database, record.table_id.table, record.commit_ts, record.value
+        yield RecordRow(offset, record.kind, record.table_id.database, record.table_id.table, record.commit_ts, record.value)
     if record.kind in (RecordKind.ROWS, RecordKind.STATEMENT):
-        yield offset, RecordKind.WATERMARK, "", "", record.commit_ts, b""
+        yield RecordRow(offset, RecordKind.WATERMARK, "", "", record.commit_ts, b"")
 
 
 @dataclass

@@ -24,7 +24,7 @@ from headrace.model.split import HeldSplit
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.stream.reader import BadRecordError
-from headrace.sources.stream.records import RECORDS, RecordKind
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.stream.source import StreamEventSource
 from headrace.testing.ticdc_writer import RowChange, SchemaFile, split_key_updates
 
@@ -194,16 +194,11 @@ class MemoryReader:
         begin = max(of.start, self.first[place])
         for start in range(begin, of.end, self.batch):
             held = enumerate(self.partitions[place][start : min(start + self.batch, of.end)], start)
-            records = [(offset, record) for offset, record in held if record != NO_RECORD]
-            columns = [
-                [offset for offset, _ in records],
-                [int(record.kind) for _, record in records],
-                [record.table_id.database for _, record in records],
-                [record.table_id.table for _, record in records],
-                [record.commit_ts for _, record in records],
-                [record.value for _, record in records],
-            ]
-            yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+            yield record_batch(
+                RecordRow(offset, record.kind, record.table_id.database, record.table_id.table, record.commit_ts, record.value)
+                for offset, record in held
+                if record != NO_RECORD
+            )
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record."""

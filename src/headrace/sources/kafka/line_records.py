@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.formats.row_images import BadLineError, LineReader, decode_lines
 from headrace.sources.kafka.protocol import bad_record
-from headrace.sources.stream.records import RECORDS, RecordKind
-
-
-class RecordRow(NamedTuple):
-    """A row of ``RECORDS``."""
-
-    offset: int
-    kind: RecordKind
-    database: str
-    table: str
-    commit_ts: int
-    value: bytes
-
-
-def record_batch(rows: Iterable[RecordRow]) -> pa.RecordBatch:
-    """Rows as ``RECORDS``."""
-    columns = list(zip(*rows, strict=True)) or [() for _ in RECORDS]
-    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
 
 
 def rows_of_lines(reader: LineReader, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:

@@ -21,9 +21,9 @@ from headrace.formats.open_rows import OpenRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.sources.kafka.line_records import RecordRow, record_batch, rows_of_lines
+from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.protocol import Messages
-from headrace.sources.stream.records import RecordKind
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _BROKEN_LINE = "a row's event is empty or has line breaks between its parts, which no release of TiCDC writes."
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -40,6 +42,24 @@ A record that concerns several tables has a row for each of them. One with rows 
 them. They have the same offset.
 
 ``commit_ts`` is a TSO. A record with a name that no database or table can have counts as ``UNKNOWN``."""
+
+
+class RecordRow(NamedTuple):
+    """A row of :data:`RECORDS`."""
+
+    offset: int
+    kind: RecordKind
+    database: str
+    table: str
+    commit_ts: int
+    value: bytes
+
+
+def record_batch(rows: Iterable[RecordRow]) -> pa.RecordBatch:
+    """Rows as :data:`RECORDS`."""
+    columns = list(zip(*rows, strict=True)) or [() for _ in RECORDS]
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+
 
 PIECE = pa.schema([("offset", pa.int64()), ("commit_ts", pa.int64()), ("value", pa.binary())])
 """The records of one table, as stored in the work place."""

@@ -17,7 +17,7 @@ from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.errors import SourceLostError
 from headrace.formats.base import DecodeError
 from headrace.formats.binlog.by_table import by_table
-from headrace.formats.binlog.columns import BinlogBatch
+from headrace.formats.binlog.columns import SEQ_PER_MUTATION, BinlogBatch
 from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.wire import peek_commit_ts
@@ -31,13 +31,11 @@ from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO, tso_and_time
 from headrace.sources.stream.reader import BadRecordError
-from headrace.sources.stream.records import RECORDS, RecordKind
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.tidb_binlog.options import BinlogOptions
 
 PARTITION = 0
 _NO_TIME = "it has no commit ts of a transaction."
-_Row = tuple[int, RecordKind, str, str, int, bytes]
-"""A row of ``RECORDS``."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,10 @@ class BinlogReader:
         return self.cluster.connect()
 
     def ends(self) -> Sequence[PartitionEnds]:
-        """The one partition. Raises SourceUnreachableError, SourceNotReadyError. The first look at it reads its last records."""
+        """The one partition. Raises SourceUnreachableError, SourceNotReadyError.
+
+        The first look at it reads a few of its records, to learn how large they are.
+        """
         self._client.partitions(self.options.topic)
         first, end = self._client.ends(self.options.topic, PARTITION)
         if not self._sizes and first < end:
@@ -100,8 +101,7 @@ class BinlogReader:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         with self.cluster.connect() as client:
             for offsets, values in client.fetch_values(self.options.topic, PARTITION, of.start, of.end):
-                columns = zip(*_rows(offsets, values), strict=True)
-                yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+                yield record_batch(_rows(offsets, values))
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
@@ -149,12 +149,12 @@ class BinlogReader:
                 first if number is None else number, error.message, column=error.column, value=error.value, hint=error.hint
             ) from None
         (result,) = pa.Table.from_batches(parts).sort_by(SEQ).combine_chunks().to_batches()
-        mutations = result.column(SEQ).to_numpy() // 2
+        mutations = result.column(SEQ).to_numpy() // SEQ_PER_MUTATION
         messages = np.searchsorted(batch.first_mutation, mutations, side="right") - 1
         return result, np.bincount(messages, minlength=len(batch)).tolist()
 
 
-def _rows(offsets: list[int], values: list[bytes]) -> Iterator[_Row]:
+def _rows(offsets: list[int], values: list[bytes]) -> Iterator[RecordRow]:
     """The rows of ``RECORDS`` of these messages. One that cannot be read does not keep others from being read together."""
     while values:
         try:
@@ -164,26 +164,26 @@ def _rows(offsets: list[int], values: list[bytes]) -> Iterator[_Row]:
         count = len(batch)
         yield from _read_rows(offsets[:count], values[:count], batch)
         if bad is not None:
-            yield offsets[count], RecordKind.UNKNOWN, "", "", 0, bad.message.encode()
+            yield RecordRow(offsets[count], RecordKind.UNKNOWN, "", "", 0, bad.message.encode())
             count += 1
         offsets, values = offsets[count:], values[count:]
 
 
-def _read_rows(offsets: list[int], values: list[bytes], batch: BinlogBatch) -> Iterator[_Row]:
+def _read_rows(offsets: list[int], values: list[bytes], batch: BinlogBatch) -> Iterator[RecordRow]:
     tables: list[set[TableId]] = [set() for _ in values]
     for rows in batch.tables:
         for number in rows.messages.tolist():
             tables[number].add(rows.table_id)
     for number, (offset, value, commit_ts) in enumerate(zip(offsets, values, batch.commit_ts.tolist(), strict=True)):
         if not 0 < commit_ts <= MAX_TSO:
-            yield offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode()
+            yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode())
             continue
         if (ddl := batch.statements.get(number)) is not None:
-            yield offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value
+            yield RecordRow(offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value)
         of_tables = by_table(value) if len(tables[number]) > 1 else dict.fromkeys(tables[number], value)
         for table_id, part in of_tables.items():
-            yield offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part
-        yield offset, RecordKind.WATERMARK, "", "", commit_ts, b""
+            yield RecordRow(offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part)
+        yield RecordRow(offset, RecordKind.WATERMARK, "", "", commit_ts, b"")
 
 
 def _shows_current(read: Statement) -> bool:
