@@ -1,6 +1,6 @@
 """For each function that a statement may call: how long its result may be, and whether it searches one text in another.
 
-The lengths are those of MariaDB 10.11, MySQL 8.0 and TiDB, whichever are the greatest. ``tests/ddl/test_computing_servers.py``
+The lengths are those of MariaDB 10.11, MySQL 8.0 and TiDB, whichever are the greatest. ``tests/sinks/test_mysql_computing.py``
 compares them with what a server returns. A function without an entry is not run: nothing is assumed of it.
 """
 
@@ -54,9 +54,9 @@ COSTS: dict[str, Cost] = (
     | _all("FORMAT", Cost(extra=512))  # 309 digits with a comma in each thousand, and 38 decimals
     | _all(
         """
-        ANY_VALUE APPROX_PERCENTILE BIN_TO_UUID COALESCE CONCAT ELT FIRST_VALUE FROM_BASE64 GREATEST IF IFNULL INSERT
-        JSON_UNQUOTE LAG LAST_VALUE LEAD LEAST LEFT MAX MID MIN NTH_VALUE NULLIF REVERSE RIGHT SOUNDEX SUBSTR SUBSTRING UNHEX
-        UUID_TO_BIN VEC_AS_TEXT VEC_FROM_TEXT
+        ANY_VALUE APPROX_PERCENTILE COALESCE CONCAT ELT FIRST_VALUE FROM_BASE64 GREATEST IF IFNULL INSERT
+        JSON_UNQUOTE LAG LAST_VALUE LEAD LEAST LEFT MAX MID MIN NTH_VALUE NULLIF REVERSE RIGHT SUBSTR SUBSTRING UNHEX
+        VEC_AS_TEXT VEC_FROM_TEXT
         """,
         Cost(),
     )
