@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import MOST_RECORD_BYTES
+from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import TYPES
-from headrace.formats.json_lines import BLANK, HANDLE_ONLY, is_unicode, read_lines, text_of
+from headrace.formats.json_lines import BLANK, HANDLE_ONLY, NO_OBJECT, decoded, integer_of, is_unicode, read_lines, text_of
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
@@ -310,31 +310,14 @@ def _damaged(value: bytes, why: str) -> _Envelope:
 
 def _parse(value: bytes) -> dict[str, object]:
     """Raises ValueError with a sentence."""
-    if len(value) > MOST_RECORD_BYTES:
-        raise ValueError(f"it has {len(value)} bytes, and no message is that large.")
-    try:
-        message = _decoder.decode(value.decode("utf-8"))
-    except RecursionError:
-        raise ValueError("it is nested too deeply.") from None
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8.") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is not one JSON object: {error.msg} at character {error.pos + 1}.") from None
+    message = decoded(value, DECODER)
     if not isinstance(message, dict):
-        raise ValueError("it is not one JSON object.")
+        raise ValueError(NO_OBJECT)
     return message
 
 
-def _integer(text: str) -> int | str:
-    """The number, or the text of a very long one, which Python refuses to read and no field of a message has."""
-    return int(text) if len(text) <= 40 else text
-
-
-_decoder = json.JSONDecoder(parse_float=str, parse_int=_integer)
-
-
 def _tso(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TSO else None
+    return integer_of(value, 1, MAX_TSO)
 
 
 def _collected(found: Sequence[_Envelope]) -> Envelopes:

@@ -23,6 +23,7 @@ from headrace.formats.base import (
     TruncatedRecordError,
 )
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, BoolArray, CanalReader, CarriedColumn, message_batch
+from headrace.formats.json_lines import LONGEST_NUMBER, bounded_integer
 from headrace.formats.values import UnknownMembersError, bad_places
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
@@ -40,19 +41,13 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _COMMIT_TS = re.compile(rb'"commitTs"\s*:\s*(\d+)\s*[,}]')
 # The next member, with everything before it: a search would start again at each quote of a member that does not end.
 _MYSQL_MEMBER = re.compile(r"[^']*+'((?:[^'\\]++|''|\\.)*+)'", re.DOTALL)
-_LONGEST_NUMBER = 40
 _SHOWN = 100
 # No row can hold it: in rows every value is a text or null, and the quotes in texts are escaped.
 _EXTENSION = re.compile(rb'"_tidb"\s*:\s*\{')
 
 
-def _integer(text: str) -> int | str:
-    """The number, or the text of a very long one, which Python refuses to read and no field of a message has."""
-    return int(text) if len(text) <= _LONGEST_NUMBER else text
-
-
-# Numbers are kept as their text, because all later steps expect values as text.
-_decoder = json.JSONDecoder(parse_float=str, parse_int=_integer)
+DECODER = json.JSONDecoder(parse_float=str, parse_int=bounded_integer)
+"""Decodes a message. Fractions are kept as their text, because all later steps expect values as text."""
 _SEARCH_BYTES = 1 << 20
 _LINE_BYTES = 1 << 12
 _LONGEST_LITERAL = len("false")
@@ -67,7 +62,7 @@ def first_message(data: memoryview) -> Message | None:
         if not text:
             return None
         try:
-            message, _ = _decoder.raw_decode(text)
+            message, _ = DECODER.raw_decode(text)
         except (ValueError, RecursionError):
             continue
         if isinstance(message, dict):
@@ -161,7 +156,7 @@ class OldTexts:
 def _parse_beginning(text: bytes) -> dict[str, object]:
     """The JSON object at the start of a text. Raises DecodeError."""
     try:
-        row, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
+        row, _ = DECODER.raw_decode(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
@@ -196,7 +191,7 @@ def truncated(tail: bytes, line: int) -> TruncatedRecordError:
 def _told_commit_ts(raw: bytes) -> int | None:
     """The commit ts in a message that cannot be read, if it is a possible one."""
     found = _COMMIT_TS.findall(raw)
-    return _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= _LONGEST_NUMBER else None
+    return _number(int(found[-1]), MAX_TSO) if found and len(found[-1]) <= LONGEST_NUMBER else None
 
 
 def mysql_members(mysql_type: str) -> tuple[str, ...]:
@@ -256,7 +251,7 @@ def _message_of_line(data: memoryview, place: int) -> Message | None:
     end = _LINE_END.search(data, place)
     line = bytes(data[begin + start : len(data) if end is None else end.start()])
     try:
-        message, _ = _decoder.raw_decode(line.decode("utf-8", "replace").lstrip())
+        message, _ = DECODER.raw_decode(line.decode("utf-8", "replace").lstrip())
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
@@ -452,7 +447,7 @@ class LineMessages:
 
 def _parse(text: bytes) -> object:
     try:
-        return _decoder.decode(text.decode("utf-8"))
+        return DECODER.decode(text.decode("utf-8"))
     except RecursionError:
         raise DecodeError("The message is nested too deeply.", value=text[:80].decode("utf-8", "replace")) from None
     except ValueError as error:
@@ -506,7 +501,7 @@ def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, i
     position = _skip(text, 0, terminator)
     while position < len(text):
         try:
-            message, end = _decoder.raw_decode(text, position)
+            message, end = DECODER.raw_decode(text, position)
         except RecursionError:
             line = text.count("\n", 0, position) + 1
             raise DecodeError("The message is nested too deeply.", line=line, value=text[position : position + 80]) from None

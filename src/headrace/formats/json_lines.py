@@ -16,6 +16,7 @@ HANDLE_ONLY = (
     "messages yet: raise max-message-bytes of the changefeed and of the topic."
 )
 """Why a message without its row cannot be read, in every protocol: the end of a sentence."""
+NO_OBJECT = "it is not one JSON object."
 LONGEST_NUMBER = 40
 """The most digits of a number. Python needs long for thousands of digits, or refuses them, and no field has them."""
 
@@ -61,19 +62,24 @@ class Members(dict[str, object]):
 
 def read_object(value: bytes) -> Members:
     """One JSON object. Numbers of more than :data:`LONGEST_NUMBER` digits are texts. Raises ValueError, the end of a sentence."""
+    found = decoded(value, _decoder)
+    if not isinstance(found, Members):
+        raise ValueError(NO_OBJECT)
+    return found
+
+
+def decoded(value: bytes, decoder: json.JSONDecoder) -> object:
+    """One JSON value. Raises ValueError, the end of a sentence."""
     if len(value) > MOST_RECORD_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and no message is that large.")
     try:
-        found = _decoder.decode(value.decode("utf-8"))
+        return decoder.decode(value.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deeply.") from None
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8.") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not one JSON object: {error.msg} at character {error.pos + 1}.") from None
-    if not isinstance(found, Members):
-        raise ValueError("it is not one JSON object.")
-    return found
 
 
 def text_of(members: dict[str, object], name: str) -> str | None:
@@ -92,7 +98,8 @@ def integer_of(value: object, least: int, most: int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
 
 
-def _integer(text: str) -> int | str:
+def bounded_integer(text: str) -> int | str:
+    """The number; the text of one with more than :data:`LONGEST_NUMBER` digits."""
     return int(text) if len(text) <= LONGEST_NUMBER else text
 
 
@@ -100,4 +107,4 @@ def _constant(text: str) -> object:
     raise json.JSONDecodeError(f"{text} is not a JSON value", text, 0)
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=Members, parse_int=_integer, parse_constant=_constant)
+_decoder = json.JSONDecoder(object_pairs_hook=Members, parse_int=bounded_integer, parse_constant=_constant)
