@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from headrace.ddl.indexes import CONSTRAINTS
+from headrace.ddl.indexes import CONSTRAINTS, is_constraint
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, TableSchema, folded_name
 
 _KEYS = ("PRIMARY", "FOREIGN", "INDEX", "KEY", "CHECK", "CONSTRAINT")
-_NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
+NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
+"""What ADD and DROP of ALTER TABLE may concern beside columns, keys and constraints."""
 _SHAPED = frozenset(
     {
         *(StatementKind.ALTER_TABLE, StatementKind.CREATE_INDEX, StatementKind.OTHER),
@@ -56,16 +57,16 @@ def column_effects(read: Statement) -> ColumnEffects:
         if cursor.accept("ADD"):
             _add(cursor, effects, appended)
         elif cursor.accept("DROP"):
-            if not _begins_with(cursor, *_KEYS, *_NO_COLUMNS):
-                is_optional = _skip_to_name(cursor)
+            if not _begins_with(cursor, *_KEYS, *NO_COLUMNS):
+                is_optional = skip_to_name(cursor)
                 name = folded_name(cursor.column_name())
                 effects.dropped.add(name)
                 effects.optional |= {name} if is_optional else set()
         elif cursor.accept("MODIFY"):
-            _skip_to_name(cursor)
+            skip_to_name(cursor)
             effects.rewritten.add(folded_name(cursor.column_name()))
         elif cursor.accept("CHANGE"):
-            _skip_to_name(cursor)
+            skip_to_name(cursor)
             cursor.column_name()
             effects.rewritten.add(folded_name(cursor.column_name()))
     if len(read.actions) > 1 or len(effects.added) > 1:
@@ -184,11 +185,11 @@ def _visible(schema: TableSchema) -> dict[str, Column]:
 
 
 def _add(cursor: Cursor, effects: ColumnEffects, appended: set[str]) -> None:
-    if _begins_with(cursor, *CONSTRAINTS, *_NO_COLUMNS):
+    if _begins_with(cursor, *CONSTRAINTS, *NO_COLUMNS):
         return
-    if_absent = _skip_to_name(cursor)
+    if_absent = skip_to_name(cursor)
     for definition in _definitions(cursor):
-        if not any(definition[0].says(keyword) for keyword in CONSTRAINTS):
+        if not is_constraint(definition):
             name = folded_name(definition[0].text)
             effects.added.add(name)
             effects.optional |= {name} if if_absent else set()
@@ -211,7 +212,7 @@ def _begins_with(cursor: Cursor, *keywords: str) -> bool:
     return any(cursor.peek().says(keyword) for keyword in keywords)
 
 
-def _skip_to_name(cursor: Cursor) -> bool:
+def skip_to_name(cursor: Cursor) -> bool:
     """Steps over ``[COLUMN] [IF [NOT] EXISTS]``. Returns whether it has such a condition."""
     cursor.accept("COLUMN")
     return cursor.accept("IF", "NOT", "EXISTS") or cursor.accept("IF", "EXISTS")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
 from headrace.ddl.column_definition import UnreadDefinitionError, bytes_of_digits, read_column
-from headrace.ddl.indexes import CONSTRAINTS, new_indexes
+from headrace.ddl.column_effects import skip_to_name
+from headrace.ddl.indexes import is_constraint, new_indexes
 from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
@@ -182,9 +183,7 @@ def _action(action: tuple[Word, ...], facts: _Facts) -> None:
     if not (cursor.accept("ADD") or cursor.accept("MODIFY") or cursor.accept("CHANGE")):
         return
     changed = action[0].says("CHANGE")
-    cursor.accept("COLUMN")
-    if not cursor.accept("IF", "NOT", "EXISTS"):
-        cursor.accept("IF", "EXISTS")
+    skip_to_name(cursor)
     if changed:
         cursor.next()
     if cursor.peek().says("("):
@@ -198,7 +197,7 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
     """One part of CREATE TABLE's parenthesis: a column, or a constraint, which is ignored here."""
     if not definition:
         return
-    if any(definition[0].says(keyword) for keyword in CONSTRAINTS):
+    if is_constraint(definition):
         return
     name = definition[0].text
     facts.generated[folded_name(name)] = _generation(Cursor(definition[1:]))

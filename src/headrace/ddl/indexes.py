@@ -173,11 +173,16 @@ def _of_action(action: tuple[Word, ...]) -> Iterator[NewIndex]:
         yield from _of_part(part)
 
 
+def is_constraint(part: tuple[Word, ...]) -> bool:
+    """Whether a part of CREATE TABLE's parenthesis, or what ADD adds, is a constraint or an index and not a column."""
+    return any(part[0].says(keyword) for keyword in CONSTRAINTS)
+
+
 def _of_part(part: tuple[Word, ...]) -> Iterator[NewIndex]:
     """One part of CREATE TABLE's parenthesis: a column, or a constraint."""
     if not part:
         return
-    if any(part[0].says(keyword) for keyword in CONSTRAINTS):
+    if is_constraint(part):
         yield from _of_constraint(Cursor(part))
     else:
         yield from _of_column(part[0].text, Cursor(part[1:]))

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.ddl.column_definition import as_bytes, default_text, read_column
-from headrace.ddl.indexes import CONSTRAINTS
+from headrace.ddl.column_effects import NO_COLUMNS, skip_to_name
+from headrace.ddl.indexes import CONSTRAINTS, is_constraint
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
 from headrace.ddl.told import named_collation
 from headrace.model.table import Column, Index, TableId, TableSchema, folded_name
 
-_NO_COLUMNS = ("PARTITION", "STATS_EXTENDED")
 _NOT_OF_TABLE = ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME", "INDEX", "UNIQUE")
 """The first words of clauses that name no option of the table."""
 _GONE = frozenset({StatementKind.DROP_TABLE, StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
@@ -70,17 +70,13 @@ def _created(definitions: Iterable[tuple[Word, ...]], collation: str) -> list[Co
     columns: list[Column] = []
     keys: list[tuple[str, ...]] = []
     for definition in definitions:
-        if _is_constraint(definition):
+        if is_constraint(definition):
             keys.append(_primary_key(definition))
         else:
             columns.append(read_column(definition, collation))
     for key in keys:
         _set_primary_key(columns, key)
     return columns
-
-
-def _is_constraint(definition: tuple[Word, ...]) -> bool:
-    return any(definition[0].says(keyword) for keyword in CONSTRAINTS)
 
 
 def _primary_key(definition: tuple[Word, ...]) -> tuple[str, ...]:
@@ -114,10 +110,10 @@ def _alter(columns: list[Column], action: tuple[Word, ...], collation: str) -> N
     elif cursor.accept("DROP"):
         _drop(columns, cursor)
     elif cursor.accept("MODIFY"):
-        _skip_to_name(cursor)
+        skip_to_name(cursor)
         _define(columns, Cursor(cursor.rest()).column_name(), cursor.rest(), collation)
     elif cursor.accept("CHANGE"):
-        _skip_to_name(cursor)
+        skip_to_name(cursor)
         old = cursor.column_name()
         _define(columns, old, cursor.rest(), collation)
     elif cursor.accept("RENAME", "COLUMN"):
@@ -137,15 +133,15 @@ def _alter(columns: list[Column], action: tuple[Word, ...], collation: str) -> N
 
 
 def _add(columns: list[Column], cursor: Cursor, collation: str) -> None:
-    if cursor.done or any(cursor.peek().says(word) for word in _NO_COLUMNS):
+    if cursor.done or any(cursor.peek().says(word) for word in NO_COLUMNS):
         return
-    if _is_constraint(cursor.rest()):
+    if is_constraint(cursor.rest()):
         _set_primary_key(columns, _primary_key(cursor.rest()))
         return
-    _skip_to_name(cursor)
+    skip_to_name(cursor)
     parts = split_at_commas(cursor.group()) if cursor.peek().says("(") else [cursor.rest()]
     for part in parts:
-        if _is_constraint(part):
+        if is_constraint(part):
             _set_primary_key(columns, _primary_key(part))
         elif part and _place(columns, part[0].text) is None:
             column = read_column(part, collation)
@@ -157,9 +153,9 @@ def _drop(columns: list[Column], cursor: Cursor) -> None:
         columns[:] = [replace(column, primary_key=False) for column in columns]
         return
     is_column = cursor.peek().says("COLUMN")
-    if not is_column and any(cursor.peek().says(word) for word in (*_NO_COLUMNS, *CONSTRAINTS)):
+    if not is_column and any(cursor.peek().says(word) for word in (*NO_COLUMNS, *CONSTRAINTS)):
         return
-    _skip_to_name(cursor)
+    skip_to_name(cursor)
     place = _place(columns, cursor.column_name())
     if place is not None:
         del columns[place]
@@ -193,9 +189,3 @@ def _position(columns: list[Column], definition: tuple[Word, ...], default: int)
         place = _place(columns, definition[-1].text)
         return default if place is None else place + 1
     return default
-
-
-def _skip_to_name(cursor: Cursor) -> None:
-    cursor.accept("COLUMN")
-    if not cursor.accept("IF", "NOT", "EXISTS"):
-        cursor.accept("IF", "EXISTS")
