@@ -141,7 +141,7 @@ class OpenRowReader:
                 continue
             column = self._by_name.get(folded_name(name))
             if column is None:
-                if folded_name(name) in self._passed_over:
+                if self.schema.has_column(name):
                     continue
                 raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
             found[column.name] = _cell(column, cell)
@@ -182,10 +182,6 @@ class OpenRowReader:
     @cached_property
     def _by_name(self) -> Mapping[str, Column]:
         return {folded_name(column.name): column for column in self.schema.row_columns}
-
-    @cached_property
-    def _passed_over(self) -> frozenset[str]:
-        return frozenset(folded_name(column.name) for column in self.schema.columns)
 
 
 def _member_type(column_type: ColumnType) -> pa.DataType:

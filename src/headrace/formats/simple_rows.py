@@ -119,7 +119,7 @@ class SimpleRowReader:
             column = self._by_name.get(folded_name(name))
             if column is not None:
                 found[column.name] = _value(column, value)
-            elif folded_name(name) not in self._passed_over:
+            elif not self.schema.has_column(name):
                 raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
         for column in self.schema.row_columns:
             if column.name not in found and (full or folded_name(column.name) in handle_names(self.schema)):
@@ -129,10 +129,6 @@ class SimpleRowReader:
     @cached_property
     def _by_name(self) -> Mapping[str, Column]:
         return {folded_name(column.name): column for column in self.schema.row_columns}
-
-    @cached_property
-    def _passed_over(self) -> frozenset[str]:
-        return frozenset(folded_name(column.name) for column in self.schema.columns)
 
 
 def _value_type(column: Column) -> pa.DataType:
