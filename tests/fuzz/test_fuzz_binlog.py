@@ -73,7 +73,7 @@ def at_once(values: tuple[bytes, ...]) -> tuple[int, bool] | None:
             rows.block(TableSchema(rows.table_id, columns), 1, ValueOptions("UTC")).batch.validate(full=True)
         except DecodeError:
             whole = False
-    return batch.end_number, whole
+    return batch.mutation_count, whole
 
 
 def test_damaged_messages_are_refused_in_both_ways() -> None:

@@ -228,12 +228,12 @@ def test_rows_carry_commit_ts_and_an_increasing_seq() -> None:
         encoded(10, [table("narrow", OTHER, [update]), table("narrow", OTHER, [(MutationType.DELETE, row, None)])]),
         simple(20, *row),
     ]
-    (rows,) = BinlogBatch(values, 5).tables
+    (rows,) = BinlogBatch(values).tables
     batch = rows.block(NARROW, 7, UTC).batch
     assert batch.column(KIND).to_pylist() == [1, 2, 3, 0]
     assert batch.column(COMMIT_TS).to_pylist() == [10, 10, 10, 20]
-    assert batch.column(SEQ).to_pylist() == [10, 11, 13, 15]
-    assert BinlogBatch(values, 5).end_number == 8
+    assert batch.column(SEQ).to_pylist() == [0, 1, 3, 5]
+    assert BinlogBatch(values).mutation_count == 3
 
 
 @pytest.mark.parametrize(

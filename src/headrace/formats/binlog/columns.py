@@ -47,11 +47,10 @@ _Apart = Mapping[_Shape, Sequence[tuple[int, TableChanges]]]
 class BinlogBatch:
     """Messages that were read together, in the order of their offsets."""
 
-    def __init__(self, messages: Sequence[bytes], first_number: int = 0) -> None:
+    def __init__(self, messages: Sequence[bytes]) -> None:
         """Reads the messages, except for the values of rows.
 
-        ``first_number`` is the number of the first mutation, for ``seq``. Raises BinlogError with the number of the message for the
-        first one that cannot be read.
+        Raises BinlogError with the number of the message for the first one that cannot be read.
         """
         self._messages = messages
         self._apart: dict[int, _Apart] = {}
@@ -80,10 +79,9 @@ class BinlogBatch:
             for changes in binlog.tables:
                 if len(changes):  # a description without rows says nothing that could be wrong
                     _table(tables, changes, self)._singles.add(message)
-        self.first_mutation: Positions = first_number + np.cumsum(mutations) - mutations
-        """The number of the first mutation of each message."""
-        self.end_number = first_number + int(mutations.sum())
-        """The number of the first mutation after the batch."""
+        self.first_mutation: Positions = np.cumsum(mutations) - mutations
+        """The number of the first mutation of each message. The mutations of the batch are numbered from 0."""
+        self.mutation_count = int(mutations.sum())
         self.tables = tuple(table for table in tables.values() if table)
         """The tables that the messages have rows of, once for each way in which messages describe them."""
 
