@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from headrace.model.uri import Uri
 PREFIX = "kafka."
 """``kafka.<name>`` in a URI is the setting ``<name>`` of librdkafka."""
 DEFAULT_PORT = 9092
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0", ""})
 _OF_TICDC = {
     "sasl-user": "sasl.username",
@@ -66,8 +68,13 @@ def cluster_of(uri: Uri) -> KafkaCluster:
     return KafkaCluster(servers, settings)
 
 
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka accepts the name of a topic."""
+    return _TOPIC.fullmatch(text) is not None and text not in (".", "..")
+
+
 def _servers(uri: Uri) -> tuple[str, ...]:
-    hosts = [*uri.host.split(",")]
+    hosts = uri.host.split(",")
     if not all(hosts):
         raise DefinitionError(f"{uri.redacted()} does not name a server.", "Write kafka://host:9092/topic.")
     *others, last = hosts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.errors import DefinitionError
 from headrace.formats.values import check_time_zone
-from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX
+from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
 from headrace.sources.changefeed_file import read_changefeed_file
 
@@ -29,7 +29,6 @@ _WITHOUT_EFFECT = frozenset(
 )
 URI_PARAMETERS = CLUSTER_PARAMETERS | _OF_STREAM | _OWN | _WITHOUT_EFFECT
 """All parameters that a Kafka source's URI may have, besides those of librdkafka (``kafka.…``)."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 
@@ -117,7 +116,7 @@ def _require_json(told: Mapping[str, object]) -> None:
 
 def _topic(uri: Uri) -> str:
     topic = uri.path.strip("/")
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise DefinitionError(f"{uri.redacted()} does not name a topic.", "Write kafka://host:9092/topic?protocol=canal-json.")
     return topic
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
 from headrace.formats.binlog.cell_values import ValueOptions
-from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX
+from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
 
 _OWN = frozenset({"cluster-id", "time-zone", "charset", "allow-gap"})
 URI_PARAMETERS = CLUSTER_PARAMETERS | _OWN
 """All parameters that such a URI may have, besides those of librdkafka (``kafka.…``)."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLUSTER_ID = re.compile(r"[0-9]{1,20}")
 
 
@@ -50,6 +49,6 @@ def _topic(uri: Uri) -> str:
             "Write tidb-binlog://host:9092/topic, or add ?cluster-id=… for the topic that Drainer names by itself.",
         )
     topic = topic or f"{int(cluster_id)}_obinlog"
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise DefinitionError(f"{topic!r} is not a name of a Kafka topic.")
     return topic
