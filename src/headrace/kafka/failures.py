@@ -50,9 +50,10 @@ class Failures:
 
     def take(self, error: KafkaError) -> None:
         """Librdkafka's ``error_cb``."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        code = error.code()
+        if code == KafkaError._ALL_BROKERS_DOWN:
             self.down_since = min(self.down_since, time.monotonic())
-        code, former = error.code(), self._latest.get(error.code())
+        former = self._latest.get(code)
         # The longer text is that of the connection: it names the cause, where a request only says that it was not answered.
         if code not in _OF_GROUPS and (former is None or len(former.str()) <= len(error.str())):
             self._latest[code] = error

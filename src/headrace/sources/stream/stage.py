@@ -71,7 +71,7 @@ class _Tables:
         """Whether rows and promises (TSO) go on from what is known without a step back, so that they can be added at once."""
         if not len(promises) or promises[0] <= (self.greatest or 0):
             return False
-        times = rows.column(4).to_numpy()
+        times = rows.column("commit_ts").to_numpy()
         is_sorted = bool((np.diff(promises) > 0).all()) and bool((np.diff(times) >= 0).all())
         return is_sorted and (not len(times) or int(times[0]) > (self.greatest or 0))
 
@@ -129,7 +129,7 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
             if rows.num_rows:
-                reached = max(reached, int(pc.max(rows.column(4)).as_py()))
+                reached = max(reached, int(pc.max(rows.column("commit_ts")).as_py()))
                 tables.add(rows)
             while nobodys and nobodys[0] <= int(offsets[min(end, len(offsets) - 1)]):
                 promised_before.append((nobodys.pop(0), tables.greatest))
@@ -165,12 +165,12 @@ def _add_at_once(tables: _Tables, batch: pa.RecordBatch, kinds: npt.NDArray[np.i
 
     Where each transaction is a watermark, most batches are like that. Only the first and the last watermark count then.
     """
-    promises = batch.column(4).to_numpy()[kinds == RecordKind.WATERMARK]
+    promises = batch.column("commit_ts").to_numpy()[kinds == RecordKind.WATERMARK]
     rows = batch.filter(pa.array(kinds == RecordKind.ROWS))
     if not tables.follows(rows, promises) or promises[-1] > latest:
         return 0
     tables.add(rows)
-    for promise in {int(promises[0]): None, int(promises[-1]): None}:
+    for promise in dict.fromkeys((int(promises[0]), int(promises[-1]))):
         tables.promise(promise)
     return int(promises[-1])
 
@@ -238,7 +238,7 @@ def _between_watermarks(batch: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> I
     """The records up to each watermark, as row numbers, with the watermark; ``None`` for those after the last one."""
     start = 0
     for row in np.flatnonzero(kinds == RecordKind.WATERMARK).tolist():
-        yield start, row, batch.column(4)[row].as_py()
+        yield start, row, batch.column("commit_ts")[row].as_py()
         start = row + 1
     yield start, batch.num_rows, None
 
