@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.formats.binlog.errors import MalformedBinlogError
+from headrace.formats.binlog.messages import ColumnInfo
+from headrace.formats.binlog.shapes import kind_of
+from headrace.model.types import ColumnType
+
 ROOT = Path(__file__).parent / "conformance" / "tidb-binlog"
 CASES = sorted(path.name for path in ROOT.iterdir() if path.is_dir())
 
@@ -62,3 +67,15 @@ def lines(case: str, name: str) -> list[Any]:
 def told(case: str, name: str) -> Any:
     """A JSON file."""
     return json.loads((ROOT / case / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def told_type(column: ColumnInfo, *, unsigned: bool = False) -> ColumnType:
+    """The column's type as far as the message describes it: without members. ``unsigned`` is what its values show.
+
+    Raises MalformedBinlogError for a type that Headrace does not know.
+    """
+    kind = kind_of(column)
+    if kind is None:
+        raise MalformedBinlogError(f"The type {column.mysql_type!r} is not a type of TiDB.", column=column.name)
+    length, scale = (None if size in (None, -1) else size for size in (column.flen, column.decimal))
+    return ColumnType(kind, unsigned, length, scale)

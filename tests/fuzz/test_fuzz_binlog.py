@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from binlog_cases import CASES, records
+from binlog_cases import CASES, records, told_type
 from fuzzing import damaged, fuzz
 from headrace.formats.base import DecodeError
 from headrace.formats.binlog.cell_values import ValueOptions
@@ -15,7 +15,6 @@ from headrace.formats.binlog.columns import BinlogBatch
 from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.row_events import RowReader
-from headrace.formats.binlog.shapes import told_type
 from headrace.formats.binlog.wire import peek_commit_ts
 from headrace.model.table import Column, TableSchema
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlog_cases import CASES, G9, lines, records
+from binlog_cases import CASES, G9, lines, records, told_type
 from formats.binlog.encoding import NULL, Change, encoded, integer, string, table
 from headrace.formats.base import DecodeError, MembersNotKnownError, SchemaMismatchError
 from headrace.formats.binlog.cell_values import ValueOptions
@@ -27,7 +27,7 @@ from headrace.formats.binlog.errors import (
 )
 from headrace.formats.binlog.messages import Cell, CellField, ColumnInfo, MutationType, read_binlog
 from headrace.formats.binlog.row_events import RowReader
-from headrace.formats.binlog.shapes import read_columns, told_type
+from headrace.formats.binlog.shapes import read_columns
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema, folded_name

@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headrace.formats.base import SchemaMismatchError
-from headrace.formats.binlog.errors import MalformedBinlogError
 from headrace.formats.binlog.messages import ColumnInfo
 from headrace.model.table import Column, TableSchema, folded_name
-from headrace.model.types import ColumnType, TypeKind
+from headrace.model.types import TypeKind
 
 HIDDEN_PREFIXES = ("_v$_", "_col$_", "_idx$_")
 """The folded beginnings of the names of hidden columns: those behind expression indexes, and those that TiDB fills while it changes
@@ -25,18 +24,6 @@ def is_hidden(name: str) -> bool:
 def kind_of(column: ColumnInfo) -> TypeKind | None:
     """The column's type, ``None`` for a type that Headrace does not know."""
     return _KINDS.get(column.mysql_type)
-
-
-def told_type(column: ColumnInfo, *, unsigned: bool = False) -> ColumnType:
-    """The column's type as far as the message describes it: without members. ``unsigned`` is what its values show.
-
-    Raises MalformedBinlogError for a type that Headrace does not know.
-    """
-    kind = kind_of(column)
-    if kind is None:
-        raise MalformedBinlogError(f"The type {column.mysql_type!r} is not a type of TiDB.", column=column.name)
-    length, scale = (None if size in (None, -1) else size for size in (column.flen, column.decimal))
-    return ColumnType(kind, unsigned, length, scale)
 
 
 @dataclass(frozen=True)
