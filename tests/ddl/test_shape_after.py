@@ -265,3 +265,26 @@ def test_a_table_that_was_never_seen_has_no_shape_after_a_change() -> None:
 def test_an_unknown_type_is_not_guessed() -> None:
     with pytest.raises(UnreadDefinitionError, match="the type 'geometry' of column c is not known"):
         told("CREATE TABLE t (c geometry)")
+
+
+@pytest.mark.parametrize("qualifier", ["t.", "`d`.t."])
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "ADD COLUMN {}n INT UNIQUE KEY",
+        "ADD COLUMN ({}n INT, {}m FLOAT(7,3))",
+        "MODIFY {}e ENUM('a','b','c') FIRST",
+        "CHANGE {}e {}f SET('x','y') FIRST",
+        "CHANGE {}g {}h INT AS (id + 2) STORED",
+        "DROP COLUMN {}e, MODIFY {}v VARCHAR(9) NOT NULL, ADD UNIQUE KEY uv ({}v)",
+        "RENAME COLUMN {}e TO {}f",
+        "ALTER COLUMN {}v SET DEFAULT 'x'",
+        "ADD UNIQUE KEY u ({}v), ALTER COLUMN {}v DROP DEFAULT",
+    ],
+)
+def test_a_column_may_be_named_with_its_table(clauses: str, qualifier: str) -> None:
+    """TiDB accepts that, so every reader of statements has to."""
+    made = told("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a','b'), v VARCHAR(9), g INT AS (id + 1) VIRTUAL)")
+    plain, named = (told(f"ALTER TABLE t {clauses.replace('{}', text)}", made) for text in ("", qualifier))
+    assert named == plain
+    assert named != made

@@ -190,7 +190,7 @@ def _add(cursor: Cursor, effects: ColumnEffects, appended: set[str]) -> None:
     if_absent = skip_to_name(cursor)
     for definition in _definitions(cursor):
         if not is_constraint(definition):
-            name = folded_name(definition[0].text)
+            name = folded_name(Cursor(definition).column_name())
             effects.added.add(name)
             effects.optional |= {name} if if_absent else set()
             if if_absent and not _has_position(definition):
@@ -205,7 +205,15 @@ def _definitions(cursor: Cursor) -> Iterator[tuple[Word, ...]]:
 
 
 def _has_position(definition: tuple[Word, ...]) -> bool:
-    return definition[-1].says("FIRST") or any(word.says("AFTER") for word in definition[-2:-1])
+    return definition[-1].says("FIRST") or column_before(definition) is not None
+
+
+def column_before(definition: tuple[Word, ...]) -> str | None:
+    """The name of the column after AFTER, with which a definition ends; ``None`` if it does not."""
+    at = len(definition) - 2
+    while at > 0 and definition[at].says("."):
+        at -= 2
+    return definition[-1].text if at > 0 and definition[at].says("AFTER") else None
 
 
 def _begins_with(cursor: Cursor, *keywords: str) -> bool:

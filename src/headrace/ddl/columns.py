@@ -15,7 +15,7 @@ from headrace.ddl.classify import column_renames
 from headrace.ddl.column_definition import UnreadDefinitionError, bytes_of_digits, read_column
 from headrace.ddl.column_effects import skip_to_name
 from headrace.ddl.indexes import is_constraint, new_indexes
-from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
+from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, unqualified
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
 from headrace.model.types import ColumnType, TypeKind, unfit_members
@@ -185,7 +185,7 @@ def _action(action: tuple[Word, ...], facts: _Facts) -> None:
     changed = action[0].says("CHANGE")
     skip_to_name(cursor)
     if changed:
-        cursor.next()
+        cursor.column_name()
     if cursor.peek().says("("):
         for part in split_at_commas(cursor.group()):
             _definition(part, facts)
@@ -199,6 +199,7 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
         return
     if is_constraint(definition):
         return
+    definition = unqualified(definition)
     name = definition[0].text
     facts.generated[folded_name(name)] = _generation(Cursor(definition[1:]))
     facts.members[folded_name(name)] = _members(Cursor(definition[1:]))

@@ -76,7 +76,7 @@ def excess(statement: str, schema: TableSchema | None) -> str:
     if not defined and not _computes(found):  # existing expressions compute no more than before
         return ""
     generated = {folded_name(c.name): words(c.expression) or () for c in (schema.columns if schema else ()) if c.expression}
-    generated |= {folded_name(column[0].text): inner for column in defined if (inner := _expression(column))}
+    generated |= {folded_name(Cursor(column).column_name()): inner for column in defined if (inner := _expression(column))}
     read_by = {name: _columns(inner) & generated.keys() - {name} for name, inner in generated.items()}
     reading = _Reading(schema)
     try:

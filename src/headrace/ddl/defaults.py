@@ -29,7 +29,7 @@ class _Additions:
     def of(self, read: Statement) -> Mapping[str, tuple[Word, ...]]:
         statement, found = self._kept
         if statement is not read:
-            named = ((folded_name(words[0].text), words) for words in _added(read) if words)
+            named = ((folded_name(Cursor(words).column_name()), words) for words in _added(read) if words)
             found = dict(reversed([*named]))  # of two columns of one name the first counts
             self._kept = read, found
         return found
@@ -118,7 +118,7 @@ def zone_mismatch(statement: str, schema: TableSchema | None, time_zone: str) ->
         return None
     read = read_statement(statement, schema.table_id.database)
     for definition in (*defined_columns(read), *_set(read)):
-        name = definition[0].text if definition else ""
+        name = Cursor(definition).column_name() if definition else ""
         if not name or not schema.has_column(name):
             continue
         column, word = schema.column(name), default_word(definition)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.ddl.defaults import defined_columns
-from headrace.ddl.lexer import Word, words
+from headrace.ddl.lexer import Cursor, Word, words
 from headrace.ddl.statement import read_statement
 from headrace.model.table import Column, TableSchema, folded_name
 
@@ -47,5 +47,5 @@ def first_defined(statement: str, database: str, found: Iterable[DifferingColumn
     ``database`` is that of names without one.
     """
     definitions = defined_columns(read_statement(statement, database))
-    defined = {folded_name(definition[0].text) for definition in definitions if definition}
+    defined = {folded_name(Cursor(definition).column_name()) for definition in definitions if definition}
     return next((other for other in found if not defined.isdisjoint(other.names)), None)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from headrace.ddl.lexer import Cursor, Word, split_at_commas
+from headrace.ddl.lexer import Cursor, Word, split_at_commas, unqualified
 from headrace.ddl.statement import Statement, StatementKind
 from headrace.model.table import folded_name
 
@@ -85,7 +85,7 @@ def changed_names(read: Statement) -> ChangedNames:
         else:
             continue
         cursor.accept("IF", "EXISTS")
-        found.add(folded_name(cursor.next().text))
+        found.add(folded_name(cursor.column_name()))
     return ChangedNames(frozenset(indexes), frozenset(columns), texts)
 
 
@@ -168,7 +168,7 @@ def _of_action(action: tuple[Word, ...]) -> Iterator[NewIndex]:
     if not cursor.accept("IF", "NOT", "EXISTS"):
         cursor.accept("IF", "EXISTS")
     if action[0].says("CHANGE"):
-        cursor.next()
+        cursor.column_name()
     for part in split_at_commas(cursor.group()) if cursor.peek().says("(") else (cursor.rest(),):
         yield from _of_part(part)
 
@@ -185,7 +185,8 @@ def _of_part(part: tuple[Word, ...]) -> Iterator[NewIndex]:
     if is_constraint(part):
         yield from _of_constraint(Cursor(part))
     else:
-        yield from _of_column(part[0].text, Cursor(part[1:]))
+        name, *attributes = unqualified(part)
+        yield from _of_column(name.text, Cursor(tuple(attributes)))
 
 
 def _of_column(name: str, cursor: Cursor) -> Iterator[NewIndex]:
@@ -240,7 +241,7 @@ def _of_constraint(cursor: Cursor) -> Iterator[NewIndex]:
     name = cursor.next().text if named else ""
     while not cursor.done and not cursor.peek().says("("):
         cursor.next()
-    parts = split_at_commas(cursor.group())
+    parts = [unqualified(part) for part in split_at_commas(cursor.group())]
     if not parts:
         return
     # A part with more than a name and a direction is a prefix or an expression. The column's values are then not unique.

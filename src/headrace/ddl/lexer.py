@@ -304,6 +304,13 @@ class Cursor:
         return self._words[start:]
 
 
+def unqualified(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The words, which begin with the name of a column, without the names of its table and database before it."""
+    while len(words) > 2 and words[1].says("."):
+        words = words[2:]
+    return words
+
+
 def split_at_commas(found: tuple[Word, ...]) -> list[tuple[Word, ...]]:
     """The parts between commas outside of parentheses."""
     parts: list[tuple[Word, ...]] = []

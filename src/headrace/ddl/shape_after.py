@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.ddl.column_definition import as_bytes, default_text, read_column
-from headrace.ddl.column_effects import NO_COLUMNS, skip_to_name
+from headrace.ddl.column_effects import NO_COLUMNS, column_before, skip_to_name
 from headrace.ddl.indexes import CONSTRAINTS, is_constraint
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
@@ -88,7 +88,7 @@ def _primary_key(definition: tuple[Word, ...]) -> tuple[str, ...]:
         return ()
     while not cursor.done and not cursor.peek().says("("):
         cursor.next()
-    return tuple(part[0].text for part in split_at_commas(cursor.group()))
+    return tuple(Cursor(part).column_name() for part in split_at_commas(cursor.group()))
 
 
 def _set_primary_key(columns: list[Column], names: Iterable[str]) -> None:
@@ -143,7 +143,7 @@ def _add(columns: list[Column], cursor: Cursor, collation: str) -> None:
     for part in parts:
         if is_constraint(part):
             _set_primary_key(columns, _primary_key(part))
-        elif part and _place(columns, part[0].text) is None:
+        elif part and _place(columns, Cursor(part).column_name()) is None:
             column = read_column(part, collation)
             columns.insert(_position(columns, part, len(columns)), column)
 
@@ -185,7 +185,6 @@ def _position(columns: list[Column], definition: tuple[Word, ...], default: int)
     """Where FIRST or AFTER at a definition's end puts its column."""
     if len(definition) > 1 and definition[-1].says("FIRST"):
         return 0
-    if len(definition) > 2 and definition[-2].says("AFTER"):
-        place = _place(columns, definition[-1].text)
-        return default if place is None else place + 1
-    return default
+    before = column_before(definition)
+    place = _place(columns, before) if before is not None else None
+    return default if place is None else place + 1

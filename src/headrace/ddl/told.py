@@ -73,7 +73,8 @@ def _creates(statement: Statement) -> bool:
 def _collations(statement: Statement, before: SourceTable | None, database_collation: str) -> dict[str, str]:
     if _creates(statement):
         of_table = named_collation(statement.options) or database_collation
-        of_columns = {folded_name(part[0].text): named_collation(part[1:]) or of_table for part in statement.definitions if part}
+        parts = filter(None, statement.definitions)
+        of_columns = {folded_name(Cursor(part).column_name()): named_collation(part[1:]) or of_table for part in parts}
         return {name: collation for name, collation in of_columns.items() if collation}
     if before is None or any(named_collation(action) for action in statement.actions):
         return {}
