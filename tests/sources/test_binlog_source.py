@@ -136,6 +136,24 @@ def test_a_topic_that_begins_after_the_start_is_refused(topic: Topic, capsys: py
     assert "allow-gap=true" in told
 
 
+def test_a_record_that_cannot_be_read_hides_no_gap_at_the_beginning(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, rows(3, 2), rows(4, 3)[:-3], rows(5, 4))
+    topic.kafka.delete_records(topic.name, 4)
+    assert topic.run(start=FIRST + MINUTE) == 4
+    told = capsys.readouterr().err
+    assert "begins at" in told
+    assert "(offset 5)" in told
+
+
+def test_one_rename_swaps_two_tables(topic: Topic) -> None:
+    topic.write(*BEGIN, ddl(2, "CREATE TABLE `u` (`id` INT, `v` INT PRIMARY KEY);", "u"), rows(3, 1, table="u", more=("v",)))
+    topic.write(ddl(4, "RENAME TABLE `t` TO `tmp`, `u` TO `t`, `tmp` TO `u`;", "u"), rows(5, 5, table="u"))
+    topic.write(rows(5, 1, more=("v",)))
+    assert topic.run() == 0
+    assert topic.ids("u") == [(1,), (5,)]
+    assert topic.ids() == [(1, 7)]
+
+
 def test_records_that_are_gone_before_they_were_read_end_the_run(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
     topic.write(*BEGIN)
     assert topic.run() == 0

@@ -107,6 +107,24 @@ def test_a_row_that_does_not_fit_its_table_names_its_column(scene: Scene) -> Non
     assert "not a value of the type INT" in scene.told
 
 
+@pytest.mark.parametrize(
+    ("column", "told", "sentence"),
+    [
+        ("VARCHAR(20)", "varbinary", "the column holds bytes, and by the table's schema changes it holds text."),
+        ("VARBINARY(20)", "varchar", "the column holds text, and by the table's schema changes it holds bytes."),
+    ],
+)
+def test_bytes_are_never_read_as_text(column: str, told: str, sentence: str, scene: Scene) -> None:
+    """The default charset of the database may be older than the topic, so that the statements do not show it."""
+    wrong = message("INSERT", tso(4), mysqlType={"id": "int", "v": told}, data=[{"id": "1", "v": "é"}])
+    scene.write(database_created(1), statement(2, f"CREATE TABLE a (id INT PRIMARY KEY, v {column})"), created(3, "b"), wrong)
+    scene.write(row(5, 1, table="b"), watermark(6))
+    assert scene.run() == 3
+    assert "table shop.a, partition 0, offset 3, column v" in scene.told
+    assert sentence in scene.told
+    assert scene.keys("b") == [1]
+
+
 def test_a_row_with_columns_of_an_unknown_schema_change_stops_its_table(scene: Scene) -> None:
     wider = message("INSERT", tso(5), mysqlType={}, data=[{"id": "2", "v": "1", "w": "2"}])
     scene.write(*TABLES, row(4, 1), watermark(4), wider, watermark(6))
@@ -203,6 +221,18 @@ def test_records_that_retention_removed_after_they_were_applied_are_not_missed(s
     scene.write(row(6, 2), watermark(8))
     assert scene.run() == 0
     assert scene.keys() == [1, 2]
+
+
+@pytest.mark.parametrize("upto", [1, 500, 802])
+def test_retention_may_remove_each_record_that_was_applied(upto: int, scene: Scene) -> None:
+    """Though one that was not applied was read with them."""
+    scene.write(*TABLES, *(row(4 + n, n) for n in range(800)), watermark(900), row(901, 1000))
+    assert scene.run() == 0
+    scene.kafka.delete_records(scene.topic, upto)
+    assert scene.run() == 0
+    scene.write(watermark(902))
+    assert scene.run() == 0
+    assert scene.keys() == [*range(800), 1000]
 
 
 def test_records_that_only_a_stopped_table_needs_may_go_and_the_others_go_on(scene: Scene) -> None:

@@ -62,7 +62,7 @@ class MemoryStream:
     hidden: set[int] = field(default_factory=set)
     """Partitions that the stream does not list for now, as if their broker were down."""
     batch: int = _BATCH
-    """The number of offsets in a batch of the reader. A range leaves at most one mark for each batch."""
+    """The number of offsets in a batch of the reader."""
     skips: Random | None = None
     """Decides before which records an offset is left empty; ``None``: before none."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
 from headrace.sources.kafka.protocol import Messages, bad_record
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
@@ -26,6 +28,13 @@ _KINDS = {
     EnvelopeKind.WATERMARK: RecordKind.WATERMARK,
     EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
 }
+
+_TYPES_BEGIN = b'"mysqlType":'
+_KINDS_OF_TEXT = {str(kind).lower(): kind for kind in BINARY_KINDS | CHARACTER_KINDS}
+_MISFIT_HINT = (
+    "The default charset of its table or database may be older than the topic. Name the charset in the source, with "
+    "ALTER TABLE … CONVERT TO CHARACTER SET or MODIFY COLUMN, or leave the table out with --tables."
+)
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,13 @@ class CanalJsonProtocol:
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        lines = []
+        lines, fit = [], _Fit(schema)
         for number, value in enumerate(records.column("value").to_pylist()):
             line = as_line(value)
             if line is None:
                 raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
+            if column := fit.misfit(line):
+                raise BadRecordError(number, fit.message(column), column=column, hint=_MISFIT_HINT)
             lines.append(line)
         try:
             batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
@@ -88,3 +99,42 @@ class CanalJsonProtocol:
         commit_ts = records.column("commit_ts").take(pa.array(messages))
         found = found.set_column(found.schema.get_field_index(COMMIT_TS), META_FIELDS[1], commit_ts)
         return found, np.bincount(messages, minlength=len(lines)).tolist()
+
+
+class _Fit:
+    """Whether the types that messages name go with a shape: what is text in one of them is bytes in the other otherwise.
+
+    The values do not show that. A shape that follows from statements may lack the default charset of a database, if the topic does
+    not have its CREATE DATABASE.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._found: dict[bytes, str] = {}
+
+    def misfit(self, value: bytes) -> str:
+        """The first column of a message that does not fit; empty if all do, or if the message does not name types."""
+        begin = value.find(_TYPES_BEGIN)
+        types = value[begin : value.find(b"}", begin) + 1] if begin >= 0 else b""
+        if types not in self._found:
+            self._found[types] = self._column_of(types)
+        return self._found[types]
+
+    def _column_of(self, types: bytes) -> str:
+        try:
+            told = json.loads(b"{" + types + b"}")["mysqlType"] if types else {}
+        except (ValueError, KeyError, RecursionError):
+            return ""  # decoding the message shows what is wrong with it
+        for name, text in told.items() if isinstance(told, dict) else ():
+            told_kind = _KINDS_OF_TEXT.get(str(text).partition("(")[0].strip().lower())
+            if told_kind is None or not self._schema.has_column(name):
+                continue
+            kind = self._schema.column(name).type.kind
+            if {told_kind in BINARY_KINDS, kind in BINARY_KINDS} == {True, False}:
+                return str(name)
+        return ""
+
+    def message(self, column: str) -> str:
+        """The sentence about a column that does not fit."""
+        told, known = ("text", "bytes") if self._schema.column(column).type.kind in BINARY_KINDS else ("bytes", "text")
+        return f"In the message the column holds {told}, and by the table's schema changes it holds {known}."

@@ -52,6 +52,7 @@ class StreamHistory:
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
         self._partitionings: dict[TableId, Partitioning | None] = {}
+        self._taken_steps: set[tuple[int, tuple[Rename, ...]]] = set()
         # The default collations of tables, and of databases by their folded names.
         self._collations: dict[TableId, str] = defaultdict(str)
         for _, of_time in groupby(_each_once(statements), key=lambda told: told.commit_ts):
@@ -128,6 +129,9 @@ class StreamHistory:
         text, doubt = (told.statement, "") if told.current_is_known else self._with_databases(told)
         text = spelled(text, read_statement(text, told.database), names.meant)
         statement = read_statement(text, told.database)
+        if len(statement.renames) > 1 and not doubt:
+            self._take_steps(told, statement.renames)
+            return
         origin = statement.renames[0][0] if len(statement.renames) == 1 else told.table_id
         before = self._tables.get(origin, self._tables.get(told.table_id))
         pattern = self._tables.get(statement.like) if statement.like else None
@@ -170,6 +174,21 @@ class StreamHistory:
                 unexplained=classified.unexplained,
             )
         )
+
+    def _take_steps(self, told: StreamStatement, steps: tuple[Rename, ...]) -> None:
+        """Takes the steps of a RENAME of several tables one after another: a later one may use a name that an earlier one frees.
+
+        A statement that comes once for each of its tables is taken once. A number in the text distinguishes equal steps for the
+        journal.
+        """
+        if (told.commit_ts, steps) in self._taken_steps:
+            return
+        self._taken_steps.add((told.commit_ts, steps))
+        for number, (old, new) in enumerate(steps):
+            times = steps[: number + 1].count((old, new))
+            text = rename_statement((old, new)) + (f" /* {times} */" if times > 1 else "")
+            step = replace(told, database=old.database, statement=text, table_id=new, current_is_known=True)
+            self._take(step if new == told.table_id else replace(step, schema=None, tells_shape=False))
 
     def _with_databases(self, told: StreamStatement) -> tuple[str, str]:
         """The statement with the database of each table that it names without one, and why that may be wrong.

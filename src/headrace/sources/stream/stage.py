@@ -26,7 +26,7 @@ from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
 _MARK_EVERY = 8
-"""The maximum number of marks in a range, besides the one at its end."""
+"""The maximum number of marks in a range, besides the one after its last watermark and the one at its end."""
 _IMPOSSIBLE = "it names a database or a table by a name that none can have: of more than 64 characters, or with a blank at its end."
 
 
@@ -104,43 +104,44 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
     marks: list[Mark] = []
     reached, step = 0, max(1, (of.end - of.start) // _MARK_EVERY)
     next_mark = of.start
+    at_promise: Mark | None = None
     last_record: int | None = None
     for batch in map(_with_possible_names, reader.records(of)):
         if not batch.num_rows:
             continue
         offsets = batch.column(0).to_numpy()
-        if int(offsets[0]) >= next_mark:
-            marks.append(Mark(int(offsets[0]), reached))
-            next_mark = int(offsets[0]) + step
-        kinds = batch.column(1).to_numpy()
+        kinds, latest = batch.column(1).to_numpy(), latest_tso(clock())
+        times = _times(batch, kinds, latest)
+        before = np.maximum.accumulate(np.concatenate([[reached], times]))
+        reached = int(before[-1])
+        while next_mark <= offsets[-1]:
+            place_of_mark = int(np.searchsorted(offsets, next_mark))
+            marks.append(Mark(int(offsets[place_of_mark]), int(before[place_of_mark])))
+            next_mark = int(offsets[place_of_mark]) + step
+        at_promise = _after_promise(offsets, kinds, times, before) or at_promise
         for row in np.flatnonzero(kinds == RecordKind.STATEMENT):
             statement = _statement(reader, of.partition, batch, int(row), problems)
             if statement is not None:
                 first = int(np.searchsorted(offsets, offsets[row]))  # a record may have several rows of the batch
                 statements.append(replace(statement, before=int(offsets[first - 1]) if first else last_record))
-                reached = max(reached, statement.commit_ts)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))
         nobodys = sorted(offset_of(p) for p in (*problems, *unknown) if not p.table_id.table)[len(promised_before) :]
-        if reader.whole_transactions and not nobodys and (last := _add_at_once(tables, batch, kinds, latest_tso(clock()))):
-            reached, last_record = max(reached, last), int(offsets[-1])
+        last_record = int(offsets[-1])
+        if reader.whole_transactions and not nobodys and _add_at_once(tables, batch, kinds, latest):
             continue
         for start, end, promised in _between_watermarks(batch, kinds):
             rows = batch.slice(start, end - start)
             rows = rows.filter(pa.array(kinds[start:end] == RecordKind.ROWS))
             if rows.num_rows:
-                reached = max(reached, int(pc.max(rows.column("commit_ts")).as_py()))
                 tables.add(rows)
             while nobodys and nobodys[0] <= int(offsets[min(end, len(offsets) - 1)]):
                 promised_before.append((nobodys.pop(0), tables.greatest))
-            if promised is not None and promised > latest_tso(clock()):
+            if promised is not None and promised > latest:
                 ahead = ahead or ((int(offsets[end]), promised),)
             elif promised is not None:
-                # Its record is needed until the pipeline has reached it, since the partition may have no other one.
-                reached = max(reached, promised)
                 tables.promise(promised)
-        last_record = int(offsets[-1])
-    marks.append(Mark(of.end, reached))
+    marks = [*sorted([*marks, at_promise] if at_promise else marks, key=lambda mark: mark.offset), Mark(of.end, reached)]
     pieces = _written(of, tables.pieces, place, folder) if tables.pieces else ()
     return StageReport(
         of,
@@ -160,19 +161,44 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
     )
 
 
-def _add_at_once(tables: _Tables, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], latest: int) -> int:
-    """Adds a batch of whole transactions in rising order, and returns its greatest watermark (TSO); 0 if it must be looked through.
+def _times(batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], latest: int) -> npt.NDArray[np.int64]:
+    """The commit ts (TSO) that must be reached before a record is not needed any more; 0 for one that says nothing of that.
+
+    A watermark's record is needed until the pipeline has reached it, since the partition may have no other one. One above
+    ``latest`` (TSO) is not used.
+    """
+    times = batch.column("commit_ts").to_numpy()
+    unused = (kinds == RecordKind.UNKNOWN) | ((kinds == RecordKind.WATERMARK) & (times > latest))
+    return np.where(unused, 0, times)
+
+
+def _after_promise(
+    offsets: npt.NDArray[np.int64], kinds: npt.NDArray[np.int8], times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
+) -> Mark | None:
+    """A mark after the last watermark that is used.
+
+    If the pipeline reaches that one and no further, its position is there, so that no record which was applied is needed.
+    """
+    promises = np.flatnonzero((kinds == RecordKind.WATERMARK) & (times > 0))
+    if not len(promises):
+        return None
+    offset = int(offsets[promises[-1]])
+    return Mark(offset + 1, int(before[np.searchsorted(offsets, offset, side="right")]))
+
+
+def _add_at_once(tables: _Tables, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], latest: int) -> bool:
+    """Adds a batch of whole transactions in rising order. Returns false, and adds nothing, if it must be looked through.
 
     Where each transaction is a watermark, most batches are like that. Only the first and the last watermark count then.
     """
     promises = batch.column("commit_ts").to_numpy()[kinds == RecordKind.WATERMARK]
     rows = batch.filter(pa.array(kinds == RecordKind.ROWS))
     if not tables.follows(rows, promises) or promises[-1] > latest:
-        return 0
+        return False
     tables.add(rows)
-    for promise in dict.fromkeys((int(promises[0]), int(promises[-1]))):
+    for promise in {int(promises[0]): None, int(promises[-1]): None}:
         tables.promise(promise)
-    return int(promises[-1])
+    return True
 
 
 def offset_of(problem: Problem) -> int:

@@ -7,6 +7,7 @@ follows: Drainer sends them in the order of their commit ts, and begins again at
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -35,6 +36,8 @@ from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.tidb_binlog.options import BinlogOptions
 
 PARTITION = 0
+_FIRST_RECORDS = 10_000
+"""How many records at the beginning of a topic are looked at for its oldest commit ts."""
 _NO_TIME = "it has no commit ts of a transaction."
 
 
@@ -88,14 +91,22 @@ class BinlogReader:
         first, end = self._client.ends(self.options.topic, PARTITION)
         if self.options.allow_gap or first in (0, end):
             return
-        for messages in self._client.fetch(self.options.topic, PARTITION, first, min(end, first + 1)):
-            commit_ts = peek_commit_ts(messages[0].value or b"")
-            if commit_ts > after:
-                raise SourceLostError(
-                    f"The topic {self.options.topic} begins at {tso_and_time(commit_ts)} (offset {first}), and the pipeline at "
-                    f"{tso_and_time(after)}: what was committed in between may not be kept any more.",
-                    "Load the tables as of a later time and begin there, or set allow-gap=true in the URI if nothing is missing.",
-                )
+        oldest = self._oldest(first, end)
+        if oldest is not None and oldest[1] > after:
+            offset, commit_ts = oldest
+            raise SourceLostError(
+                f"The topic {self.options.topic} begins at {tso_and_time(commit_ts)} (offset {offset}), and the pipeline at "
+                f"{tso_and_time(after)}: what was committed in between may not be kept any more.",
+                "Load the tables as of a later time and begin there, or set allow-gap=true in the URI if nothing is missing.",
+            )
+
+    def _oldest(self, first: int, end: int) -> tuple[int, int] | None:
+        """Offset and commit ts (TSO) of the first record that can be read; ``None`` if there is none among many."""
+        for offsets, values in self._client.fetch_values(self.options.topic, PARTITION, first, min(end, first + _FIRST_RECORDS)):
+            for offset, value in zip(offsets, values, strict=True):
+                with suppress(DecodeError):
+                    return offset, peek_commit_ts(value)
+        return None
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
