@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -88,6 +88,10 @@ class KafkaBroker:
     """Where it uses TLS, with a certificate of :attr:`authority` for 127.0.0.1."""
     authority: Path
     admin: AdminClient
+    command: tuple[str, ...]
+    """What starts it."""
+    log: Path
+    pid: int = 0
 
     @property
     def server(self) -> str:
@@ -160,21 +164,26 @@ def running_kafka() -> Iterator[KafkaBroker]:
     log, classes = folder / "log", ["-cp", f"{jars}/*"]
     try:
         _run([java, *classes, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)])
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [java, *_JVM, *classes, "kafka.Kafka", str(properties)],
-                stdout=output,
-                stderr=output,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 (one call)
-            )
-        try:
-            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['port']}", "log_level": 0})
-            _wait(process, admin, log)
-            yield KafkaBroker(ports["port"], ports["secured"], ports["encrypted"], authority.path, admin)
-        finally:
-            stop(process)
+        command = (java, *_JVM, *classes, "kafka.Kafka", str(properties))
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['port']}", "log_level": 0})
+        with started_again(
+            KafkaBroker(ports["port"], ports["secured"], ports["encrypted"], authority.path, admin, command, log)
+        ) as broker:
+            yield broker
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def started_again(broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """Starts a broker that has ended on the ports and the data it had."""
+    with broker.log.open("ab") as output:
+        process = subprocess.Popen(broker.command, stdout=output, stderr=output, preexec_fn=end_with_parent)  # noqa: PLW1509
+    try:
+        _wait(process, broker.admin, broker.log)
+        yield replace(broker, pid=process.pid)
+    finally:
+        stop(process)
 
 
 def _wait(process: subprocess.Popen[bytes], admin: AdminClient, log: Path) -> None:

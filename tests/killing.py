@@ -29,8 +29,11 @@ from headrace.pipeline.registry import open_sink
 from headrace.testing.delivery import Conduct, options_text
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Insert, Statement, Update
+from kafka_server import KafkaBroker
+from kafka_stream import KafkaStream
 from processes import Running
 from servers import S3Server
+from streamed_history import PARTITIONS, Streamed
 from targets import Target
 
 # Fewer schema changes than in test_differential.py: here most of what is killed shall be work on rows.
@@ -100,6 +103,25 @@ class LongHistory(History):
         self._remember(upstream.execute(*statements), f"large rows from {first} on in {table_id}", ddl=False)
 
 
+class LongKafkaHistory(Streamed, LongHistory):
+    """The same of a changefeed that writes to a topic."""
+
+    def __init__(self, broker: KafkaBroker, root: Path, options: ChangefeedOptions, conduct: Conduct) -> None:
+        self._broker = broker
+        super().__init__(root, options, conduct)
+
+    def new_stream(self) -> KafkaStream:
+        self.stream = KafkaStream(PARTITIONS, broker=self._broker)
+        return self.stream
+
+    @property
+    def uri(self) -> str:
+        return self.stream.uri
+
+    def _indexes(self) -> None:
+        raise ValueError("a topic has no index files")
+
+
 def _behind(state: LedgerState) -> list[TableProgress]:
     """The tables that do not stand where the pipeline does."""
     return [own for own in state.tables.values() if own.status.is_stopped or own.status is TableStatus.CATCHING_UP]
@@ -110,8 +132,10 @@ def _takes_large_rows(schema: TableSchema) -> bool:
     return schema.handle_key == ("id",) and types["id"] == INT and types.get("body") == _TEXT
 
 
-def random_history(folder: Path, chance: Random) -> LongHistory:
-    """A history that has not begun, of a changefeed with random options."""
+def random_history(folder: Path, chance: Random, broker: KafkaBroker | None = None) -> LongHistory:
+    """A history that has not begun, of a changefeed with random options; with a ``broker`` it writes to a topic."""
+    if broker is not None:
+        return LongKafkaHistory(broker, folder, ChangefeedOptions("canal-json", enable_tidb_extension=True), Conduct())
     # Not enable-table-across-nodes: of a table that has lost its key, repeats cannot be told there, so it stops for good.
     layout = {"use_table_id_as_path": chance.random() < 0.25}
     common = {"date_separator": chance.choice(["none", "day"]), **layout}
@@ -152,29 +176,37 @@ class Bucket:
 class Ordeal:
     """One history, one target, and a run that follows it and is killed. A failure tells the seed, and where the history is.
 
-    With a ``store`` the run reads a bucket, else the changefeed's folder itself.
+    With a ``store`` the run reads a bucket, with a ``broker`` a topic, else the changefeed's folder itself.
     """
 
     def __init__(
-        self, seed: int | str, folder: Path, target: Target, sink_uri: str, tally: Tally, store: S3Server | None = None
+        self,
+        seed: int | str,
+        folder: Path,
+        target: Target,
+        sink_uri: str,
+        tally: Tally,
+        *,
+        store: S3Server | None = None,
+        broker: KafkaBroker | None = None,
     ) -> None:
         self.seed, self.target, self.tally = seed, target, tally
         self.chance = Random(f"{seed} kills")
         self._steps = Random(f"{seed} steps")
         folder.mkdir(parents=True, exist_ok=True)
-        self.history = random_history(folder, Random(f"{seed} options"))
+        self.history = random_history(folder, Random(f"{seed} options"), broker)
         self._folder, self._source_uri, self._sink_uri = folder, self.history.uri, sink_uri
         self._bucket: Bucket | None = None
         if store is not None:
             self._bucket = Bucket(store, self.history.root / "data", Random(f"{seed} bucket"))
-            self._bucket.follow()
             self._source_uri = store.uri(self._bucket.name, **dict(parse_qsl(urlsplit(self.history.uri).query)))
+        self._publish()
         self._cuts: dict[tuple[int, str], CutRecord] = {}
         self._runs: list[Running] = []
         self.run = self._started()
 
     def __str__(self) -> str:
-        source = "a folder" if self._bucket is None else "S3"
+        source = "S3" if self._bucket else "Kafka" if isinstance(self.history, LongKafkaHistory) else "a folder"
         return f"seed {self.seed}, {source} to {self.target}, {options_text(self.history.options, self.history.conduct)}"
 
     def __enter__(self) -> Ordeal:
@@ -220,6 +252,8 @@ class Ordeal:
     def _publish(self) -> None:
         if self._bucket is not None:
             self._bucket.follow()
+        if isinstance(self.history, LongKafkaHistory):
+            self.history.stream.send()
 
     def go_on_until_applied(self) -> None:
         """The upstream goes on slowly until the run has applied something new."""

@@ -27,22 +27,33 @@ import psutil
 import pymysql
 
 import conftest  # noqa: F401 -- makes this process independent of the machine, as it does for tests
+import kafka_server
+from kafka_server import KafkaBroker, running_kafka
 from killing import Ordeal, Tally, Victim
 from servers import MariaDb, running_mariadb, running_s3, started_again
 from targets import DuckDbTarget, MariaDbTarget, Target
 
-_KINDS = (1, 0, 3, 2)
-"""What is left of seeds divided by 4, in turn: an odd one is MariaDB, an even one DuckDB, and from 2 on the source is S3."""
+_KINDS = (1, 4, 3, 0, 5, 2)
+"""What is left of seeds divided by 6, in turn: odd for MariaDB, even for DuckDB; from 2 on the source is S3, from 4 on Kafka."""
 _TROUBLES = 8
 """How many befall one history."""
 _KILLED, _AT_WORK, _CHECKED = 0.6, 0.8, 0.3
 SERVER_DIES, CONNECTIONS_END = "SIGKILL for MariaDB, which starts again", "KILL for every connection to MariaDB"
+BROKER_DIES = "SIGKILL for the Kafka broker, which starts again"
 LOCK, TAKEOVER = "somebody locks rows, or DuckDB's file, for seconds", "a second copy of the run takes over"
 # A commit must outlive the server's process, which kills end; a lock that is held for seconds must be too long.
 _SERVER = {"innodb_flush_log_at_trx_commit": 2, "innodb_lock_wait_timeout": 2, "innodb_buffer_pool_size": "64M"}
 
 Trouble = Callable[[Ordeal], None]
 KILLS: dict[str, Trouble] = {f"SIGKILL for the {victim}": partial(Ordeal.kill, victim=victim) for victim in Victim}
+
+
+def kill_and_wait(pid: int) -> None:
+    """SIGKILL for a process."""
+    process = psutil.Process(pid)
+    process.kill()
+    with suppress(psutil.NoSuchProcess):
+        process.wait(30)
 
 
 class Server:
@@ -54,10 +65,7 @@ class Server:
 
     def dies(self, ordeal: Ordeal) -> None:
         """SIGKILL, and a start on the same data some seconds later."""
-        process = psutil.Process(self.running.pid)
-        process.kill()
-        with suppress(psutil.NoSuchProcess):
-            process.wait(30)
+        kill_and_wait(self.running.pid)
         ordeal.go_on(ordeal.chance.randint(0, 30))
         self.running = self._stack.enter_context(started_again(self.running))
 
@@ -83,6 +91,20 @@ class Server:
             connection.rollback()
 
 
+class Broker:
+    """A Kafka broker that is killed now and then."""
+
+    def __init__(self, broker: KafkaBroker, stack: ExitStack) -> None:
+        self.running = broker
+        self._stack = stack
+
+    def dies(self, ordeal: Ordeal) -> None:
+        """SIGKILL, and a start on the same data while the run asks for it."""
+        kill_and_wait(self.running.pid)
+        time.sleep(ordeal.chance.uniform(0, 10))
+        self.running = self._stack.enter_context(kafka_server.started_again(self.running))
+
+
 def _reads_file(path: Path) -> Trouble:
     def read(ordeal: Ordeal) -> None:
         """Somebody has the file open for some seconds, which keeps the run from writing."""
@@ -105,8 +127,12 @@ def _ordeal(seed: int, folder: Path, tally: Tally) -> Iterator[tuple[Ordeal, dic
         else:
             target = DuckDbTarget(folder / "target.duckdb")
             uri, troubles = target.uri, {LOCK: _reads_file(folder / "target.duckdb")}
-        store = stack.enter_context(running_s3()) if seed % 4 > 1 else None
-        with Ordeal(seed, folder, target, uri, tally, store) as ordeal:
+        place = seed % len(_KINDS) // 2
+        store = stack.enter_context(running_s3()) if place == 1 else None
+        broker = Broker(stack.enter_context(running_kafka()), stack) if place == 2 else None
+        if broker is not None:
+            troubles[BROKER_DIES] = broker.dies
+        with Ordeal(seed, folder, target, uri, tally, store=store, broker=broker and broker.running) as ordeal:
             yield ordeal, troubles | {TAKEOVER: Ordeal.take_over}
 
 
@@ -139,7 +165,7 @@ def _table(tally: Tally, troubles: Counter[str], seconds: float, failures: int) 
         "rows applied": tally.rows,
         "schema changes": tally.schema_changes,
         "kills of a driver, worker or JVM": sum(troubles[name] for name in KILLS),
-        **{name: troubles[name] for name in (*KILLS, SERVER_DIES, CONNECTIONS_END, LOCK, TAKEOVER)},
+        **{name: troubles[name] for name in (*KILLS, SERVER_DIES, CONNECTIONS_END, BROKER_DIES, LOCK, TAKEOVER)},
         "mismatches and other failures": failures,
     }
     return "\n".join(f"{name:50} {figure:>9,}" for name, figure in figures.items())
@@ -160,7 +186,7 @@ def main() -> int:
     seeds = Random(secrets.randbits(64))
     number = 0
     while not failures and time.monotonic() - began < arguments.seconds and not (number and arguments.seed is not None):
-        seed = arguments.seed if arguments.seed is not None else seeds.randrange(10**9) * 4 + _KINDS[number % 4]
+        seed = arguments.seed if arguments.seed is not None else seeds.randrange(10**9) * len(_KINDS) + _KINDS[number % len(_KINDS)]
         number += 1
         folder = Path(tempfile.mkdtemp(prefix="headrace-soak-"))
         try:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 
+from differential import History
 from faulty_runs import SmallHistory
 from harness import State
 from headrace.model.table import TableId
+from headrace.sources.base import DataSource
 from headrace.testing.memory_source import MemorySource, MemoryStream
 from headrace.testing.ticdc_writer import RowChange, SchemaFile
 
-_PARTITIONS = 3
+PARTITIONS = 3
+"""How many a stream has."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class _Event:
 class StreamDelivery:
     """The way from the upstream into a stream, with the methods of ``headrace.testing.delivery.Delivery`` that a history uses."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, stream: MemoryStream) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.stream = MemoryStream(_PARTITIONS)
+        self.stream = stream
         self._chance = chance
         self._pending: list[_Event] = []
 
@@ -80,7 +83,7 @@ class StreamDelivery:
         if self.stream.stalled or self.stream.silent:
             self.stream.go_on()
         else:
-            self._chance.choice([self.stream.stall, self.stream.silence])(self._chance.randrange(_PARTITIONS))
+            self._chance.choice([self.stream.stall, self.stream.silence])(self._chance.randrange(PARTITIONS))
 
     def complete(self) -> None:
         """No partition stalls or is silent any more."""
@@ -91,22 +94,17 @@ class StreamDelivery:
         self.stream.repeat(acknowledged, is_told=self._chance.random() < 0.7)
 
 
-class StreamedHistory(SmallHistory):
-    """A history whose changefeed is a stream."""
+class Streamed(History):
+    """What is different for a history whose changefeed is a stream."""
 
-    is_streamed = True
     delivery: StreamDelivery  # type: ignore[assignment]
 
-    @property
-    def uri(self) -> str:
-        """Of no source: runs get :meth:`opened`."""
-        return f"{self.root.as_uri()}?protocol=csv"
-
-    def opened(self) -> MemorySource:
-        return MemorySource(self.delivery.stream)
+    def new_stream(self) -> MemoryStream:
+        """The stream, without records."""
+        return MemoryStream(PARTITIONS)
 
     def new_delivery(self) -> StreamDelivery:  # type: ignore[override]
-        return StreamDelivery(self._chance)
+        return StreamDelivery(self._chance, self.new_stream())
 
     def finish(self) -> None:
         self.delivery.complete()
@@ -116,3 +114,17 @@ class StreamedHistory(SmallHistory):
         """The same, but with a schema change at the very checkpoint: its record lies before that watermark."""
         checkpoint = self.promised if checkpoint is None else checkpoint
         return replace(super().state(checkpoint + 1), checkpoint_ts=checkpoint)
+
+
+class StreamedHistory(Streamed, SmallHistory):
+    """A small history whose changefeed is a stream."""
+
+    is_streamed = True
+
+    @property
+    def uri(self) -> str:
+        """Of no source: runs get :meth:`opened`."""
+        return f"{self.root.as_uri()}?protocol=csv"
+
+    def opened(self) -> DataSource:
+        return MemorySource(self.delivery.stream)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -45,6 +46,8 @@ from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.ticdc_options import ChangefeedOptions
 from headrace.testing.upstream import Delete, Insert, Update
+from kafka_server import KafkaBroker
+from kafka_stream import KafkaHistory
 from quick import without_pauses
 from sampling import drawn
 from server_settings import SETTABLE
@@ -55,7 +58,7 @@ from upstreams import KEY, NAME
 pytestmark = pytest.mark.pipeline
 
 SECONDS = float(os.environ.get("HEADRACE_FAULTS_SECONDS", "0"))
-EXAMPLES = {"mariadb": drawn(4), "duckdb": drawn(3)}  # without a number of seconds: always the same ones
+EXAMPLES = {"mariadb": drawn(4), "duckdb": drawn(3), "topic": drawn(2)}  # without a number of seconds: always the same ones
 EXAMPLES |= dict.fromkeys(CAPABILITIES, drawn(12))
 DRAWN = [
     *(pytest.param(kind, OPTIONS, id=kind) for kind in (*CAPABILITIES, "duckdb")),
@@ -426,6 +429,15 @@ def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_stream(
     kind: str, empty: Callable[[str, Path], Downstream]
 ) -> None:
     _run_model(lambda folder: empty(kind, folder), kind, OPTIONS, StreamedHistory)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["nothing atomic", "duckdb"])
+def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_topic(
+    kind: str, empty: Callable[[str, Path], Downstream], kafka: KafkaBroker
+) -> None:
+    """The topic is of a real broker, and the shapes of tables follow from statements."""
+    _run_model(lambda folder: empty(kind, folder), "topic", OPTIONS, partial(KafkaHistory, kafka))
 
 
 @pytest.mark.parametrize("kind", ["nothing atomic", "atomic cuts"])

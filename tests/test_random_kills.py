@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kafka_server import running_kafka
 from killing import Ordeal, Tally, Victim
 from places import Place
+from soak import Broker
+from targets import DuckDbTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -23,4 +28,17 @@ def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(seed: in
             ordeal.go_on_until_applied()
             ordeal.go_on(ordeal.chance.randint(1, 15))
             ordeal.kill(victim)
+        ordeal.finish()
+
+
+def test_a_run_that_follows_a_topic_survives_the_death_of_its_broker_too(tmp_path: Path) -> None:
+    """The broker of its own starts again on the same data; meanwhile the run asks for it."""
+    target = DuckDbTarget(tmp_path / "target.duckdb")
+    with ExitStack() as stack:
+        broker = Broker(stack.enter_context(running_kafka()), stack)
+        ordeal = stack.enter_context(Ordeal(1, tmp_path / "history", target, target.uri, Tally(), broker=broker.running))
+        for trouble in (broker.dies, partial(Ordeal.kill, victim=Victim.DRIVER), broker.dies):
+            ordeal.go_on_until_applied()
+            ordeal.go_on(ordeal.chance.randint(1, 15))
+            trouble(ordeal)
         ordeal.finish()

@@ -144,7 +144,7 @@ class KafkaClient:
     def fetch(self, topic: str, partition: int, start: int, end: int, *, most: int = BATCH_MESSAGES) -> Iterator[Sequence[Message]]:
         """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``most``, in their order.
 
-        A batch comes when it is full, or after 0.1 s. Who wants only the first record, and at once, passes 1.
+        A batch comes when it is full, when the range is complete, or after 0.1 s.
 
         Offsets may be missing: a compacted topic has no record there, or a transaction's marker, or a record of an aborted one.
         Ends at ``end``, whether or not there is a record right before it. ``end`` must not be above the end that :meth:`ends` has.
@@ -169,7 +169,8 @@ class KafkaClient:
         try:
             at, deadline = start, time.monotonic() + self._wait
             while at < end:
-                raw = self._consumer.consume(most, _POLL_SECONDS)
+                # It waits until it has as many, so for no more than the range can have.
+                raw = self._consumer.consume(min(most, end - at), _POLL_SECONDS)
                 batch, at = self._read(raw, where, at, end)
                 if batch:
                     yield batch

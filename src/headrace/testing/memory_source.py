@@ -86,12 +86,16 @@ class MemoryStream:
         """The changes of a transaction to one table, one record each."""
         schema = self._schemas[table_id]
         for change in split_key_updates(schema, changes) if schema.handle_key else changes:
-            row = change.after if change.after is not None else change.before
-            assert row is not None, "a change has a row"
-            key = [row[name] for name in schema.handle_key] if schema.handle_key else None
-            place = zlib.crc32(repr((table_id, key)).encode()) % self.count
+            place = self.place_of(table_id, change)
             value = pickle.dumps((dict(change.before) if change.before else None, dict(change.after) if change.after else None))
             self._append(place, MemoryRecord(RecordKind.ROWS, table_id, commit_ts, value))
+
+    def place_of(self, table_id: TableId, change: RowChange) -> int:
+        """The partition of a row: by its key, or of the table if it has none."""
+        row = change.after if change.after is not None else change.before
+        assert row is not None, "a change has a row"
+        key = [row[name] for name in self._schemas[table_id].handle_key] or None
+        return zlib.crc32(repr((table_id, key)).encode()) % self.count
 
     def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
         """One statement, as one record for each of its tables."""
