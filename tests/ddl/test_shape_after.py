@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.ddl.column_definition import UnreadDefinitionError
 from headrace.ddl.columns import annotate
 from headrace.ddl.shape_after import collation_after, shape_after
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.stored_defaults import UnreadDefinitionError
 from headrace.formats.schema_file import SchemaFile, parse_schema_file
-from headrace.model.table import Column, Index, TableId, TableSchema
+from headrace.model.table import Column, Generated, Index, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 
 CASES = Path(__file__).parents[1] / "conformance" / "ticdc-storage"
@@ -117,16 +117,151 @@ def test_a_type_is_read_as_tidb_reads_it(written: str, expected: ColumnType) -> 
         ("int default null", None),
         ("varchar(9) default 'it''s'", "it's"),
         ("varchar(9) default _utf8mb4'x'", "x"),
+        ("varchar(9) default 'a' 'b'\n\"c\"", "abc"),
+        ("varchar(9) default ('a')", "a"),
         ("bool default true", "1"),
+        ("varchar(9) default true", "1"),
         ("binary(2) default 0x4142", "AB"),
+        ("binary(3) default 'a'", "a\0\0"),
+        ("varbinary(3) default 'a'", "a"),
+        ("varchar(9) default 0xc3a4", "ä"),
         ("datetime(3) default current_timestamp(3) on update current_timestamp(3)", "CURRENT_TIMESTAMP(3)"),
         ("varchar(40) default (uuid())", "uuid()"),
+        ("int references p (id) on delete set default", None),
+        ("int references p (id) on delete set default default 4", "4"),
+        ("varchar(9) default 007", "7"),
+        ("varchar(9) default 1e1", "10"),
+        ("varchar(9) default -1.25e-1", "-0.125"),
+        ("varchar(9) default 1.50", "1.50"),
+        ("varchar(30) default 1e20", "100000000000000000000"),
+        ("varchar(30) default 1.5e-9", "0.0000000015"),
+        ("varchar(9) default -.5", "-0.5"),
+        ("varchar(9) default 01.", "1"),
+        ("varchar(9) default -0", "0"),
+        ("varchar(30) default 123456789012345678901", "123456789012345678901"),
+        ("int default b'101'", "5"),
+        ("int default 0x10", "16"),
+        ("int default 1e2", "100"),
+        ("int default (-3)", "-3"),
+        ("decimal(5,2) default .1", "0.1"),
+        ("int default ' 7'", " 7"),
+        ("bit(8) default 5", "\x05"),
+        ("bit(8) default true", "\x01"),
+        ("bit(8) default b'101'", "\x05"),
+        ("bit(8) default '5'", "5"),
+        ("set('a','b','c') default 'c,a,c'", "a,c"),
+        ("set('a','B') default 'b,A'", "a,B"),
+        ("set('a','b') default ''", ""),
+        ("enum('Red','blue') default 'RED'", "Red"),
+        ("enum('Red','blue') default 'blue '", "blue"),
+        ("enum('a','A') collate utf8mb4_bin default 'A'", "A"),
+        ("enum('','x') default ''", ""),
+        ("enum('1','2') default '2'", "2"),
+        ("enum('a','b') default 2", "b"),
+        ("enum('a','b') default true", "a"),
+        ("set('a','b','c') default 5", "a,c"),
+        ("date default '2020-1-2'", "2020-01-02"),
+        ("date default '20200102'", "2020-01-02"),
+        ("date default 20200102", "2020-01-02"),
+        ("datetime default '2020-1-2'", "2020-01-02 00:00:00"),
+        ("datetime default '2020-01-02 3:4'", "2020-01-02 03:04:00"),
+        ("datetime default 20200102030405", "2020-01-02 03:04:05"),
+        ("datetime default '2020-12-31 23:59:59.5'", "2021-01-01 00:00:00"),
+        ("datetime(2) default '2020-01-02T03:04:05.125'", "2020-01-02 03:04:05.13"),
+        ("datetime(3) default '2020-01-02 03:04:05'", "2020-01-02 03:04:05.000"),
+        ("datetime default 0", "0000-00-00 00:00:00"),
+        ("datetime default '20-1-2'", "20-1-2"),  # left as it is, since its value is not certain
+        ("date default '2020-01-02 03:04:05'", "2020-01-02 03:04:05"),
+        ("time default '1:2'", "01:02:00"),
+        ("time default '-838:59:59'", "-838:59:59"),
+        ("time default 101112", "10:11:12"),
+        ("time default '1112'", "00:11:12"),
+        ("time(1) default '10:11:12.25'", "10:11:12.3"),
+        ("time default '-00:00:01.6'", "-00:00:02"),
+        ("time default '-00:00:01.5'", "-00:00:01.5"),
+        ("year default 24", "24"),
     ],
 )
 def test_a_default_is_read_as_tidb_stores_it(written: str, expected: str | None) -> None:
     schema = told(f"CREATE TABLE t (c {written})")
     assert schema is not None
     assert schema.column("c").default == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("enum('a','b') default 'c'", "the default 'c' of column c is no member of its ENUM"),
+        ("enum('a','b') default '2'", "no member"),
+        ("enum('a','b') default 0x61", "the default '0x61' of column c is no text"),
+        ("enum('é','b') default 'e'", "no member"),
+        ("enum('a','b') default 3", "the default 3 of column c is no member of its ENUM"),
+        ("enum('a','b') default 0", "no member"),
+        ("enum('a','b') default 1.0", "no member"),
+        ("set('a','b') default 4", "no member"),
+        ("set('a','b') default -1", "no member"),
+        ("enum('a', 0xc3a4) default 'a'", "members of its ENUM, which are not known"),
+        ("set('a','b') default 'a,c'", "the default 'a,c' of column c is no member of its SET"),
+        ("set('a','b') default 'a,,b'", "no member"),
+        ("varchar(9) default 0xff", "the default '0xff' of column c is no text in UTF-8"),
+        ("varchar(9) default _latin1'ä'", "has the character set LATIN1"),
+        ("varchar(9) default -'a'", "has a sign"),
+        ("int default 1e999", "too large"),
+        ("int default 0x112233445566778899", "does not fit the type INT"),
+        ("bit(8) default 1.5", "does not fit the type BIT"),
+        ("bit(8) default -1", "does not fit the type BIT"),
+        ("date default 0x10", "is no DATE"),
+        ("date default 20102", "is a number whose DATE is not certain"),
+        ("time default 1.5", "is no TIME"),
+        ("year default 2020.0", "is no year"),
+        ("int default", "column c has nothing behind DEFAULT"),
+    ],
+)
+def test_a_default_whose_value_is_not_certain_is_not_guessed(written: str, why: str) -> None:
+    with pytest.raises(UnreadDefinitionError, match=why):
+        told(f"CREATE TABLE t (c {written})")
+
+
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("ALTER COLUMN s SET DEFAULT 'b,A'", {"s": "a,b"}),
+        ("ALTER e SET DEFAULT 'B'", {"e": "b"}),
+        ("ALTER v SET DEFAULT 1e1", {"v": "10"}),
+        ("ALTER v SET DEFAULT 'x' 'y'", {"v": "xy"}),
+        ("ALTER v SET DEFAULT NULL", {"v": None}),
+        ("ALTER v DROP DEFAULT", {"v": None}),
+        ("ALTER d SET DEFAULT '2020-1-2'", {"d": "2020-01-02"}),
+    ],
+)
+def test_a_default_that_is_set_is_read_by_the_type_of_the_column(clause: str, expected: dict[str, str | None]) -> None:
+    before = told("CREATE TABLE t (s set('a','b'), e enum('a','b'), v varchar(9) default 'v', d date)")
+    after = told(f"ALTER TABLE t {clause}", before)
+    assert after is not None
+    assert {name: after.column(name).default for name in expected} == expected
+
+
+def test_a_default_that_is_set_and_is_no_member_is_not_guessed() -> None:
+    with pytest.raises(UnreadDefinitionError, match="the default 'z' of column e is no member of its ENUM"):
+        told("ALTER TABLE t ALTER e SET DEFAULT 'z'", told("CREATE TABLE t (e enum('a','b'))"))
+
+
+def test_words_in_parentheses_are_no_attributes_of_a_column() -> None:
+    schema = told(
+        "CREATE TABLE t (a int check (a is not null and a <> 0), b bigint as (cast(a as unsigned)) virtual, "
+        "c int default (if(1 is not null, cast(2 as unsigned), 3)), d int as (a + 1) virtual check (stored > 0), "
+        "e varchar(9) check (e collate binary <> 'x'), stored int unsigned not null comment '(unsigned' check (stored > 0))"
+    )
+    assert schema is not None
+    assert [(c.name, c.type.kind, c.type.unsigned, c.nullable) for c in schema.columns] == [
+        ("a", TypeKind.INT, False, True),
+        ("b", TypeKind.BIGINT, False, True),
+        ("c", TypeKind.INT, False, True),
+        ("d", TypeKind.INT, False, True),
+        ("e", TypeKind.VARCHAR, False, True),
+        ("stored", TypeKind.INT, True, False),
+    ]
+    assert schema.column("d").generated is Generated.VIRTUAL
 
 
 def test_keys_and_the_order_of_columns_follow_the_clauses() -> None:

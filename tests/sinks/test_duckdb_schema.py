@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 from duckdb_target import NOON, T, Target, column, shape
-from fills import FILLS
+from fills import FILLS, SPELLED
 
+from headrace.ddl.columns import annotate
+from headrace.ddl.shape_after import shape_after
+from headrace.ddl.statement import read_statement
 from headrace.errors import DefinitionError, FencedError, TransientError
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import RequestKind, TableProgress, TableRequest, Words
 from headrace.model.outcome import Remedy
-from headrace.model.table import Column, Generated, TableId
+from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import TypeKind
 from headrace.sinks.base import CheckState, LedgerUpdate
 from headrace.sinks.duckdb import open_sink
@@ -79,6 +82,46 @@ def test_rows_that_were_there_get_what_tidb_put_there(target: Target) -> None:
     assert target.run(f"ALTER TABLE `t` ADD COLUMN ({definitions})", shape(*added)) == ()
     (held,) = target.sql(f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM test.t")
     assert dict(zip([definition for definition, _, _ in FILLS], held, strict=True)) == {d: expected for d, _, expected in FILLS}
+
+
+def with_column(definition: str) -> TableSchema:
+    """The shape that a statement alone gives."""
+    after = shape_after(read_statement(f"ALTER TABLE `t` ADD COLUMN `x` {definition}", "test"), T, shape(), None)
+    assert after is not None
+    return annotate(f"ALTER TABLE `t` ADD COLUMN `x` {definition}", after, shape())
+
+
+def test_rows_that_were_there_get_the_default_of_a_statement_as_tidb_reads_it(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.sql("INSERT INTO test.t VALUES (1)")
+    names = [f"x{number}" for number in range(len(SPELLED))]
+    definitions = ", ".join(f"`{name}` {definition}" for name, (definition, _) in zip(names, SPELLED, strict=True))
+    statement = f"ALTER TABLE `t` ADD COLUMN ({definitions})"
+    assert target.run(statement, shape_after(read_statement(statement, "test"), T, shape(), None)) == ()
+    (held,) = target.sql(f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM test.t")
+    found = dict(zip([definition for definition, _ in SPELLED], held, strict=True))
+    assert {d: _without_zeros(v) for d, v in found.items()} == dict(SPELLED)
+
+
+def _without_zeros(value: str) -> str:
+    """A time with the digits of its column: DuckDB keeps six."""
+    head, point, fraction = value.partition(".")
+    return f"{head}.{fraction.rstrip('0')}" if point and ":" in head and fraction.isdigit() else value
+
+
+@pytest.mark.parametrize(("definition", "stored", "_"), FILLS)
+def test_a_statement_alone_gives_the_default_that_tidb_stores(definition: str, stored: Column, _: str) -> None:
+    found = with_column(definition).column("x").default
+    in_zone = "2024-01-01 08:00:00"  # TiDB stores a TIMESTAMP in UTC, and no statement names its zone
+    assert found == (in_zone if stored.type.kind is TypeKind.TIMESTAMP else stored.default)
+
+
+@pytest.mark.parametrize("definition", ["INT DEFAULT '1.5e0'", "INT DEFAULT '.5'", "INT DEFAULT '7x'", "DATE DEFAULT '20-1-2'"])
+def test_a_default_whose_value_is_not_certain_stops_the_table(target: Target, definition: str) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY)", shape())
+    target.sql("INSERT INTO test.t VALUES (1)")
+    with pytest.raises(SchemaChangeRefused):
+        target.run(f"ALTER TABLE `t` ADD COLUMN `x` {definition}", with_column(definition))
 
 
 @pytest.mark.parametrize(

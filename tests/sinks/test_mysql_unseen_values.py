@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fills import FILLS
+from fills import FILLS, SPELLED
 from mysql_writing import Target, acquired, column, table
 
+from headrace.ddl.columns import annotate
+from headrace.ddl.shape_after import shape_after
+from headrace.ddl.statement import read_statement
 from headrace.model.events import AddColumnEvent, AlterColumnTypeEvent, CreateTableEvent, SchemaChange
 from headrace.model.outcome import Notice, Remedy
 from headrace.model.place import PlaceInFile
@@ -121,6 +124,21 @@ def test_rows_that_were_there_get_what_tidb_put_there(mariadb, together: bool) -
     (held,) = target.execute(f"SELECT {', '.join(shown(new.type.kind, name) for name, _, new in added)} FROM shop.t")
     told = dict(zip([definition for definition, _, _ in FILLS], held, strict=True))
     assert told == {definition: expected for definition, _, expected in FILLS}
+
+
+def test_rows_that_were_there_get_the_default_of_a_statement_as_tidb_reads_it(mariadb) -> None:
+    target = acquired(mariadb)
+    filled(target)
+    held = {}
+    for number, (definition, _) in enumerate(SPELLED):
+        statement = f"ALTER TABLE `t` ADD COLUMN `x{number}` {definition}"
+        before = table("t", [ID])
+        after = shape_after(read_statement(statement, T.database), T, before, None)
+        assert after is not None
+        new = annotate(statement, after, before).column(f"x{number}")
+        apply(target, statement, AddColumnEvent(T, new), new)
+        ((held[definition],),) = target.execute(f"SELECT {shown(new.type.kind, new.name)} FROM shop.t")
+    assert held == dict(SPELLED)
 
 
 def test_the_time_of_a_statement_is_near_the_source_and_that_is_told(mariadb) -> None:

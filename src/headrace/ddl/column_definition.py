@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas
+from headrace.ddl.lexer import Cursor, Word, outside_parentheses, split_at_commas
+from headrace.ddl.stored_defaults import UnreadDefinitionError, bytes_of_digits, stored_default
 from headrace.ddl.told import accepts_charset
 from headrace.model.table import Column
 from headrace.model.types import INTEGER_KINDS, ColumnType, TypeKind
@@ -65,10 +66,6 @@ _UNSIGNED_ALWAYS = frozenset({TypeKind.BIT, TypeKind.YEAR})
 """TiCDC gives these types as unsigned."""
 
 
-class UnreadDefinitionError(ValueError):
-    """A column's definition is not understood. ``str()`` is the rest of a sentence about the statement."""
-
-
 def read_column(definition: tuple[Word, ...], collation: str = "") -> Column:
     """The column of a definition, its name first.
 
@@ -79,18 +76,27 @@ def read_column(definition: tuple[Word, ...], collation: str = "") -> Column:
     cursor = Cursor(definition)
     name = cursor.column_name()
     is_serial = cursor.peek().says("SERIAL")
-    kind = _kind(cursor, name)
-    numbers = _numbers(cursor)
-    attributes = cursor.rest()
-    charset = _charset(Cursor(attributes), collation)
-    kind = _OF_BYTES.get(kind, kind) if charset == "binary" else kind
-    unsigned = is_serial or kind in _UNSIGNED_ALWAYS or _has(attributes, "UNSIGNED") or _has(attributes, "ZEROFILL")
-    column_type = _sized(ColumnType(kind, unsigned), numbers, _CHARACTER_BYTES.get(charset, _MOST_BYTES))
-    if definition[1].says("BOOL") or definition[1].says("BOOLEAN"):
-        column_type = replace(column_type, length=1)
+    column_type = read_type(definition, collation)
+    attributes = outside_parentheses(cursor.rest())
     primary = _is_primary(Cursor(attributes))
     not_null = primary or is_serial or _has(attributes, "SERIAL") or _has_not_null(attributes)
-    return Column(name, column_type, not not_null, primary, default_text(definition))
+    default = stored_default(definition, name, replace(column_type, elements=members_of(definition)))
+    return Column(name, column_type, not not_null, primary, default)
+
+
+def read_type(definition: tuple[Word, ...], collation: str = "") -> ColumnType:
+    """The type in the definition of a column, without members; see :func:`read_column`. Raises UnreadDefinitionError."""
+    cursor = Cursor(definition)
+    name = cursor.column_name()
+    first = cursor.peek()
+    kind = _kind(cursor, name)
+    numbers = _numbers(cursor)
+    attributes = outside_parentheses(cursor.rest())
+    charset = _charset(Cursor(attributes), collation)
+    kind = _OF_BYTES.get(kind, kind) if charset == "binary" else kind
+    unsigned = first.says("SERIAL") or kind in _UNSIGNED_ALWAYS or _has(attributes, "UNSIGNED") or _has(attributes, "ZEROFILL")
+    column_type = _sized(ColumnType(kind, unsigned), numbers, _CHARACTER_BYTES.get(charset, _MOST_BYTES))
+    return replace(column_type, length=1) if first.says("BOOL") or first.says("BOOLEAN") else column_type
 
 
 def as_bytes(of: ColumnType) -> ColumnType:
@@ -98,46 +104,28 @@ def as_bytes(of: ColumnType) -> ColumnType:
     return replace(of, kind=_OF_BYTES.get(of.kind, of.kind))
 
 
-def default_text(definition: tuple[Word, ...]) -> str | None:
-    """The default of a definition, or of the words after SET, as TiDB stores it; ``None`` for no default and for NULL.
+def members_of(definition: tuple[Word, ...]) -> tuple[str, ...]:
+    """The members of a definition with ``ENUM('a', 0x62)`` or ``SET(…)``; empty if one is not known.
 
-    A literal is its value, CURRENT_TIMESTAMP and expressions are their text.
+    TiDB reads the bytes of hexadecimal and bit literals in the column's character set, so these are known only if they are ASCII.
     """
     cursor = Cursor(definition)
-    while not cursor.done:
-        if cursor.peek().says("("):
-            cursor.group()
-        elif not cursor.accept("SERIAL", "DEFAULT", "VALUE") and cursor.next().says("DEFAULT"):
-            return _value(cursor)
-    return None
+    cursor.column_name()
+    if not (cursor.accept("ENUM") or cursor.accept("SET")) or not cursor.peek().says("("):
+        return ()
+    members = [_member(part[0]) if len(part) == 1 else None for part in split_at_commas(cursor.group())]
+    known = tuple(member.rstrip(" ") for member in members if member is not None)
+    return known if len(known) == len(members) else ()
 
 
-def _value(cursor: Cursor) -> str | None:
-    if cursor.peek().says("("):
-        return rendered(cursor.group())
-    sign = "-" if cursor.peek().says("-") else ""
-    if sign or cursor.peek().says("+"):
-        cursor.next()
-    if cursor.peek().text.startswith("_") and not cursor.peek().is_literal and cursor.peek(1).is_literal:
-        cursor.next()  # a character set
-    word = cursor.next()
-    if not word.is_literal:
-        fixed = {"NULL": None, "TRUE": "1", "FALSE": "0"}
-        text = word.text.upper()
-        inside = cursor.group() if cursor.peek().says("(") else ()
-        return fixed[text] if text in fixed else f"{text}({rendered(inside)})" if inside else text
-    if word.is_text or word.written == word.text:
-        return sign + word.text
-    # Bytes that are not UTF-8 are lost, as in TiDB's own JSON.
-    return bytes_of_digits(word).decode("utf-8", "replace")
-
-
-def bytes_of_digits(word: Word) -> bytes:
-    """The value of a hexadecimal or bit literal."""
-    base = 16 if word.written[:2].lower() in ("0x", "x'") else 2
-    digits = word.text
-    length = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
-    return int(digits or "0", base).to_bytes(length, "big")
+def _member(word: Word) -> str | None:
+    """The text of a member; ``None`` if it is not known."""
+    if word.is_text:
+        return word.text
+    if not word.is_literal or word.written == word.text:  # a number is no member
+        return None
+    found = bytes_of_digits(word)
+    return found.decode("ascii") if found.isascii() else None
 
 
 def _kind(cursor: Cursor, name: str) -> TypeKind:
@@ -215,8 +203,6 @@ def _is_primary(cursor: Cursor) -> bool:
             cursor.accept("KEY")
         elif cursor.accept("PRIMARY") or cursor.accept("KEY"):
             return True
-        elif cursor.peek().says("("):
-            cursor.group()
         else:
             cursor.next()
     return False
@@ -234,10 +220,7 @@ def _charset(cursor: Cursor, collation: str) -> str:
             return "latin1"
         if cursor.accept("UNICODE"):
             return "ucs2"
-        if cursor.peek().says("("):
-            cursor.group()
-        else:
-            cursor.next()
+        cursor.next()
     return _set_of(collation)
 
 

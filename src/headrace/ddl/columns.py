@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.classify import column_renames
-from headrace.ddl.column_definition import UnreadDefinitionError, bytes_of_digits, read_column
+from headrace.ddl.column_definition import members_of, read_type
 from headrace.ddl.column_effects import skip_to_name
 from headrace.ddl.indexes import is_constraint, new_indexes
-from headrace.ddl.lexer import Cursor, Word, rendered, split_at_commas, unqualified
+from headrace.ddl.lexer import Cursor, Word, outside_parentheses, rendered, split_at_commas, unqualified
 from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.stored_defaults import UnreadDefinitionError
 from headrace.model.table import Column, Generated, Index, TableSchema, folded_name
 from headrace.model.types import ColumnType, TypeKind, unfit_members
 
@@ -202,35 +203,13 @@ def _definition(definition: tuple[Word, ...], facts: _Facts) -> None:
     definition = unqualified(definition)
     name = definition[0].text
     facts.generated[folded_name(name)] = _generation(Cursor(definition[1:]))
-    facts.members[folded_name(name)] = _members(Cursor(definition[1:]))
+    facts.members[folded_name(name)] = members_of(definition)
     try:
-        column_type = read_column(definition).type
+        column_type = read_type(definition)
     except UnreadDefinitionError:
         return
     if column_type.kind in _FLOATING:
         facts.floating[folded_name(name)] = column_type
-
-
-def _members(cursor: Cursor) -> tuple[str, ...]:
-    """The members in ``ENUM('a', 0x62)`` or ``SET(…)``; empty if one is not known.
-
-    TiDB reads the bytes of hexadecimal and bit literals in the column's character set, so these are known only if they are ASCII.
-    """
-    if not (cursor.accept("ENUM") or cursor.accept("SET")) or not cursor.peek().says("("):
-        return ()
-    members = [_member(part[0]) if len(part) == 1 else None for part in split_at_commas(cursor.group())]
-    known = tuple(member.rstrip(" ") for member in members if member is not None)
-    return known if len(known) == len(members) else ()
-
-
-def _member(word: Word) -> str | None:
-    """The text of a member; ``None`` if it is not known."""
-    if word.is_text:
-        return word.text
-    if not word.is_literal or word.written == word.text:  # a number is no member
-        return None
-    found = bytes_of_digits(word)
-    return found.decode("ascii") if found.isascii() else None
 
 
 def _accepts_index(cursor: Cursor) -> bool:
@@ -242,7 +221,7 @@ def _generation(cursor: Cursor) -> _Generation:
     while not cursor.done:
         if cursor.accept("AS"):
             expression = cursor.group()
-            stored = any(word.says("STORED") for word in cursor.rest())
+            stored = any(word.says("STORED") for word in outside_parentheses(cursor.rest()))
             return _Generation(Generated.STORED if stored else Generated.VIRTUAL, expression)
         if cursor.peek().says("("):
             cursor.group()

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.stored_defaults import normal_moment, text_at, words_of_default
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, TypeKind
 
@@ -64,7 +65,7 @@ def computed_default(read: Statement, column: str) -> str:
 
     The current time is known, because it is about that of the statement. A text in parentheses always counts as an expression.
     """
-    return _function(Cursor(added_column(read, column)))
+    return _function(Cursor(words_of_default(added_column(read, column)) or ()))
 
 
 def is_time_of_statement(column: Column) -> bool:
@@ -82,7 +83,7 @@ def bit_default(statement: str, database: str, column: Column) -> int | None:
     A schema file has the bits as bytes in a JSON text, in which bytes that are not UTF-8 are lost.
     """
     word = default_word(added_column(read_statement(statement, database), column.name))
-    if word is not None:
+    if word is not None and (word.is_text or word.written != word.text or word.text.isdigit()):
         return _number(statement[word.start : word.end], word.text) if len(word.text) <= _MOST_BITS else None
     if column.default is None or _REPLACED in column.default:
         return None
@@ -124,7 +125,8 @@ def zone_mismatch(statement: str, schema: TableSchema | None, time_zone: str) ->
         column, word = schema.column(name), default_word(definition)
         if column.type.kind is not TypeKind.TIMESTAMP or word is None or column.default is None:
             continue
-        if not _means(word.text, column.default, zone_of(time_zone)):
+        told = normal_moment(word.text, column.type) or word.text
+        if not _means(told, column.default, zone_of(time_zone)):
             return ZoneMismatch(column.name, word.text, column.default)
     return None
 
@@ -176,30 +178,23 @@ def _set(read: Statement) -> Iterator[tuple[Word, ...]]:
 
 
 def default_word(definition: tuple[Word, ...]) -> Word | None:
-    """The literal after DEFAULT; ``None`` without a default, for NULL and for functions."""
-    cursor = Cursor(definition)
-    while not cursor.done:
-        if cursor.peek().says("("):
-            cursor.group()
-        elif cursor.next().says("DEFAULT"):
-            if cursor.peek().text.startswith("_") and cursor.peek(1).is_literal:
-                cursor.next()
-            return cursor.peek() if cursor.peek().is_literal and not cursor.done else None
-    return None
+    """The literal after DEFAULT, all parts of a text as one; ``None`` without a default, for NULL, functions and signs."""
+    cursor = Cursor(words_of_default(definition) or ())
+    if cursor.peek().text.startswith("_") and cursor.peek(1).is_literal:
+        cursor.next()
+    text = text_at(cursor)
+    if text is not None or cursor.done:
+        return text
+    return cursor.peek() if cursor.peek().is_literal else None
 
 
 def _function(cursor: Cursor) -> str:
-    while not cursor.done:
-        if not cursor.accept("DEFAULT"):
-            cursor.next()
-            continue
-        inside = cursor.group() if cursor.peek().says("(") else ()
-        first = inside[0] if inside else cursor.peek()
-        called = (inside[1:2] or (cursor.peek(1),))[0].says("(")
-        if first.is_name or first.is_literal or (first.text.upper() in _OF_THE_TIME and not _goes_on(inside)):
-            return ""
-        return first.text.upper() if called or inside else ""
-    return ""
+    inside = cursor.group() if cursor.peek().says("(") else ()
+    first = inside[0] if inside else cursor.peek()
+    called = (inside[1:2] or (cursor.peek(1),))[0].says("(")
+    if first.is_name or first.is_literal or (first.text.upper() in _OF_THE_TIME and not _goes_on(inside)):
+        return ""
+    return first.text.upper() if called or inside else ""
 
 
 def _goes_on(inside: tuple[Word, ...]) -> bool:

@@ -311,6 +311,18 @@ def unqualified(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return words
 
 
+def outside_parentheses(found: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The words without those in parentheses. The parentheses themselves stay."""
+    kept: list[Word] = []
+    depth = 0
+    for word in found:
+        depth -= word.says(")")
+        if depth <= 0:
+            kept.append(word)
+        depth += word.says("(")
+    return tuple(kept)
+
+
 def split_at_commas(found: tuple[Word, ...]) -> list[tuple[Word, ...]]:
     """The parts between commas outside of parentheses."""
     parts: list[tuple[Word, ...]] = []

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from headrace.ddl.column_definition import as_bytes, default_text, read_column
+from headrace.ddl.column_definition import as_bytes, read_column
 from headrace.ddl.column_effects import NO_COLUMNS, column_before, skip_to_name
 from headrace.ddl.indexes import CONSTRAINTS, is_constraint
 from headrace.ddl.lexer import Cursor, Word, split_at_commas
 from headrace.ddl.statement import Statement, StatementKind
+from headrace.ddl.stored_defaults import stored_default
 from headrace.ddl.told import named_collation
 from headrace.model.table import Column, Index, TableId, TableSchema, folded_name
 
@@ -128,8 +129,9 @@ def _alter(columns: list[Column], action: tuple[Word, ...], collation: str) -> N
         cursor.accept("COLUMN")
         place = _place(columns, cursor.column_name())
         if place is not None and any(cursor.peek().says(keyword) for keyword in ("SET", "DROP")):
-            default = default_text(cursor.rest()) if cursor.peek().says("SET") else None
-            columns[place] = replace(columns[place], default=default)
+            column = columns[place]
+            default = stored_default(cursor.rest(), column.name, column.type) if cursor.peek().says("SET") else None
+            columns[place] = replace(column, default=default)
 
 
 def _add(columns: list[Column], cursor: Cursor, collation: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -13,11 +14,15 @@ from headrace.model.tso import tso_to_datetime
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.sinks.duckdb.conversion import from_default
 from headrace.sinks.duckdb.spool import ValuePolicies
-from headrace.sinks.duckdb.types import duckdb_type, from_canonical, literal
+from headrace.sinks.duckdb.types import duckdb_type, from_canonical, integer_range, literal
 
 _NUMBER_KINDS = INTEGER_KINDS | {TypeKind.YEAR, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
+_DECIMALS = INTEGER_KINDS | {TypeKind.DECIMAL}
+_FLOATS = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _DIGITS = Context(prec=65)
 """The maximum number of digits of a DECIMAL in MySQL."""
+_NUMBER = re.compile(r" *([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)")
+"""TiDB ignores spaces before a number in a text."""
 _AS_THEY_ARE = frozenset({TypeKind.TIMESTAMP, TypeKind.JSON, TypeKind.VECTOR, TypeKind.ENUM, TypeKind.SET})
 _ZEROS = TypeMap(
     "what a NOT NULL column without default holds",
@@ -70,7 +75,7 @@ def _without_default(column_type: ColumnType, target: str, policies: ValuePolici
 
 def _zero(zero: str, column_type: ColumnType, target: str, policies: ValuePolicies) -> str:
     """The value of a NOT NULL column without default."""
-    if column_type.kind in BINARY_KINDS or (target == "VARCHAR" and column_type.kind is TypeKind.DECIMAL):
+    if column_type.kind in BINARY_KINDS or column_type.kind is TypeKind.DECIMAL:
         return _value(zero, column_type, target, policies)
     if column_type.kind in _NUMBER_KINDS or column_type.kind is TypeKind.BIT:
         return f"CAST({zero} AS {target})"
@@ -80,9 +85,32 @@ def _zero(zero: str, column_type: ColumnType, target: str, policies: ValuePolici
 def _value(text: str, column_type: ColumnType, target: str, policies: ValuePolicies) -> str:
     if column_type.kind in _AS_THEY_ARE:
         return from_canonical(literal(text), column_type, policies.unsupported)
-    if column_type.kind is TypeKind.DECIMAL and target == "VARCHAR":
-        return _long_decimal(text, column_type)
-    return from_default(text, column_type, target)
+    number = _number(text, column_type) if column_type.kind in _DECIMALS | _FLOATS else None
+    if column_type.kind in _DECIMALS:
+        return f"CAST({'NULL' if number is None else literal(f'{_fitted(number, column_type):f}')} AS {target})"
+    return from_default(text if number is None else f"{number:f}", column_type, target)
+
+
+def _number(text: str, column_type: ColumnType) -> Decimal | None:
+    """The number that TiDB reads in a text; ``None`` if that is not certain, as for a fraction in other spellings than 1.5."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    number = Decimal(found[1])
+    is_plain = found[1].lstrip("+-")[0] != "." and "e" not in text.lower()
+    return number if is_plain or column_type.kind not in INTEGER_KINDS or number == number.to_integral_value() else None
+
+
+def _fitted(number: Decimal, column_type: ColumnType) -> Decimal:
+    """The number with the digits of an integer or DECIMAL column: rounded half away from zero, the nearest that the type has."""
+    scale = column_type.scale or 0 if column_type.kind is TypeKind.DECIMAL else 0
+    if column_type.kind is TypeKind.DECIMAL:
+        most = Decimal(10 ** (column_type.length or 10) - 1).scaleb(-scale, _DIGITS)
+        least = Decimal(0) if column_type.unsigned else -most
+    else:
+        least, most = map(Decimal, integer_range(column_type))
+    rounded = min(max(number, least), most).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
+    return rounded if rounded else abs(rounded)
 
 
 def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill:
@@ -110,12 +138,6 @@ def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePoli
         "time at which its statement began, which no file records."
     )
     return Fill(from_canonical(literal(text), column.type, policies.unsupported), text, about=about)
-
-
-def _long_decimal(text: str, column_type: ColumnType) -> str:
-    """A DECIMAL that is stored as text, with all digits of its scale."""
-    rounded = Decimal(text).quantize(Decimal(1).scaleb(-(column_type.scale or 0)), ROUND_HALF_UP, _DIGITS)
-    return literal(f"{rounded:f}")
 
 
 def _zero_value(column_type: ColumnType) -> str:

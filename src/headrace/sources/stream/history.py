@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import groupby
 
 from headrace.ddl.classify import Classified, classify
-from headrace.ddl.column_definition import UnreadDefinitionError
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
 from headrace.ddl.names import KnownNames, spelled
@@ -21,6 +20,7 @@ from headrace.ddl.partitions import Partitioning, partitioning_after
 from headrace.ddl.renames import Rename, RenamePlan, can_run, plan_renames, rename_statement
 from headrace.ddl.shape_after import collation_after, shape_after
 from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.stored_defaults import UnreadDefinitionError
 from headrace.ddl.told import named_collation
 from headrace.model.containment import contained
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange
