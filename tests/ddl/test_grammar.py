@@ -72,6 +72,23 @@ def test_what_only_looks_odd_is_accepted(statement: object) -> None:
     assert found.objection == ""
 
 
+@pytest.mark.parametrize("name", ["binary", "'binary'", "`binary`", '"utf8mb4"'])
+@pytest.mark.parametrize("words", ["CHARACTER SET", "CHAR SET", "CHARSET"])
+def test_a_character_set_may_be_written_in_any_of_three_ways(words: str, name: str) -> None:
+    for statement in (
+        f"CREATE TABLE t (a VARCHAR(9) {words} {name} NOT NULL, b CHAR {words} {name}) {words} = {name}",
+        f"CREATE TABLE t (a ENUM('a') {words} {name})",
+        f"CREATE TABLE t (a LONG VARCHAR {words} {name}) DEFAULT {words} {name}",
+        f"ALTER TABLE t CONVERT TO {words} {name}, MODIFY a TEXT {words} {name}",
+        f"ALTER TABLE t DEFAULT {words} {name}",
+        f"ALTER TABLE t {words} {name}",
+        f"CREATE DATABASE d {words} = {name}",
+        f"ALTER DATABASE {words} {name}",
+    ):
+        assert judge(statement, "shop").objection == "", statement
+    assert [*read_statement(f"ALTER DATABASE {words} {name}", "shop").tables] == [TableId("shop")]
+
+
 def test_no_statement_is_no_bad_one() -> None:
     assert judge("", "shop").objection == judge(" /* nothing */ ", "shop").objection == ""
 

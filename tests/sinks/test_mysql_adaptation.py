@@ -333,7 +333,7 @@ def test_an_adaptation_that_alters_a_column_reaches_no_server(monkeypatch: pytes
 @pytest.mark.parametrize("mark", ["", "= "])
 @pytest.mark.parametrize("quote", ["", "'", "`"])
 def test_a_collation_and_a_character_set_are_adapted_however_they_are_written(server: Server, mark: str, quote: str) -> None:
-    for option in ("COLLATE", "CHARACTER SET", "CHARSET"):
+    for option in ("COLLATE", "CHARACTER SET", "CHAR SET", "CHARSET"):
         name = "utf8mb4_bin" if option == "COLLATE" else "utf8mb4"
         equals = "" if option == "COLLATE" else mark
         column = f"`a` VARCHAR(9) {option} {equals}{quote}{name}{quote}"

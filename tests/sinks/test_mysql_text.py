@@ -94,6 +94,11 @@ def test_a_table_gets_the_collation_that_tidb_means(statement, default, expected
             "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4",
             "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4 COLLATE utf8mb4_bin",
         ),
+        ("ALTER DATABASE `d` CHAR SET latin1", "ALTER DATABASE `d` CHAR SET latin1 COLLATE latin1_bin"),
+        (
+            "CREATE TABLE t (a CHAR(3) CHAR  SET 'latin1' NOT NULL, b CHAR CHAR SET latin1 BINARY)",
+            "CREATE TABLE t (a CHAR(3) CHAR  SET 'latin1' COLLATE latin1_bin NOT NULL, b CHAR CHAR SET latin1 BINARY)",
+        ),
         ("ALTER DATABASE `d` CHARACTER SET = latin1", "ALTER DATABASE `d` CHARACTER SET = latin1 COLLATE latin1_bin"),
         (
             "ALTER TABLE `t` ADD COLUMN `b` CHAR(3) AS (CAST(`a` AS CHAR CHARACTER SET latin1))",

@@ -29,6 +29,8 @@ _TOKEN = re.compile(
     r"|(?P<any>\.)|(?P<escape>\\(?:[^A-Za-z0-9]|[dDwWsSnrt]))|(?P<plain>[^\\\[\](){}*+?|^$.])",
     re.DOTALL,
 )
+_ONE = frozenset({"set", "any", "escape", "plain"})
+"""The kinds of tokens that stand for one character."""
 _ASCII = "".join(map(chr, range(128)))
 _EVERYTHING = frozenset(_ASCII) | {""}
 _FOLDED_TO = frozenset("ks")
@@ -90,11 +92,12 @@ def steps_of_pattern(pattern: str) -> int:
     A figure above :data:`MOST_STEPS` means only that the search may take more than that. Raises PatternNotReadError.
     """
     tokens = tokens_of(pattern)
-    reading = _Reading(tokens)
+    end = _without_last_repetitions(tokens)
+    reading = _Reading(tokens[:end])
     part = reading.alternatives(_Part(), 0)
     if not reading.done:
         raise PatternNotReadError("has a parenthesis too many")
-    return part.steps * (1 if _is_anchored(tokens) else LENGTH)
+    return part.steps * (1 if _is_anchored(tokens) else LENGTH) + (len(tokens) - end) * LENGTH
 
 
 def _bounded(number: int) -> int:
@@ -157,7 +160,7 @@ class _Reading:
         if token.kind == "repeat":
             least, most = _times(token)
             token = self._taken()
-            if token.kind not in ("close", "set", "any", "escape", "plain"):
+            if token.kind not in _ONE | {"close"}:
                 raise PatternNotReadError("repeats what is no character")
         if token.kind == "edge":
             return _Part()
@@ -182,6 +185,14 @@ class _Reading:
     def _taken(self) -> Token:
         self._left -= 1
         return self._tokens[self._left] if self._left >= 0 else Token("", "")
+
+
+def _without_last_repetitions(tokens: list[Token]) -> int:
+    """The number of tokens before the repeated characters at the end that may be missing, as in ``a.*``. They match only once."""
+    end = len(tokens)
+    while end > 1 and tokens[end - 1].kind == "repeat" and _times(tokens[end - 1])[0] == 0 and tokens[end - 2].kind in _ONE:
+        end -= 2
+    return end
 
 
 def _is_anchored(tokens: list[Token]) -> bool:
@@ -219,24 +230,33 @@ def _characters(token: Token) -> frozenset[str]:
     if not inner.startswith("^"):
         return _listed(inner)
     # Letters are not excluded: in a search that is sensitive to case, ``[^a]`` matches ``A``, which is folded to ``a`` here.
-    without = _listed(inner[1:])
-    return _EVERYTHING if "" in without else frozenset(c for c in _EVERYTHING if c not in without or c.isalpha())
+    without = _certainly_listed(inner[1:])
+    return frozenset(c for c in _EVERYTHING if c not in without or c.isalpha())
 
 
 _PIECE = re.compile(r"\[:(?P<negated>\^?)(?P<named>[a-z]+):\]|(?P<begin>\\?.)-(?P<end>\\?.)|(?P<one>\\?.)", re.DOTALL)
+_UNCERTAIN_SPACES = frozenset("\v\x1c\x1d\x1e\x1f")
+"""Characters that are spaces only for some readers of ``\\s``."""
 _CLASSES = {"d": "[0-9]", "w": r"\w", "s": r"\s"}
 
 
 def _listed(inner: str) -> frozenset[str]:
-    found: frozenset[str] = frozenset()
-    for piece in _PIECE.finditer(inner):
-        if piece["named"] is not None:
-            found |= _EVERYTHING if piece["named"] not in _NAMED or piece["negated"] else _NAMED[piece["named"]]
-        elif piece["one"] is not None:
-            found |= _escaped(piece["one"][1]) if len(piece["one"]) == 2 else _folded(piece["one"])
-        else:
-            found |= _between(piece["begin"], piece["end"])
-    return found
+    """The characters that a list may have, and perhaps others."""
+    return frozenset[str]().union(*map(_of_piece, _PIECE.finditer(inner)))
+
+
+def _certainly_listed(inner: str) -> frozenset[str]:
+    """The ASCII characters that a list has for every server. A piece that may be everything has none for certain."""
+    pieces = (found for piece in _PIECE.finditer(inner) if (found := _of_piece(piece)) != _EVERYTHING)
+    return frozenset[str]().union(*pieces) - _UNCERTAIN_SPACES - {""}
+
+
+def _of_piece(piece: re.Match[str]) -> frozenset[str]:
+    if piece["named"] is not None:
+        return _EVERYTHING if piece["named"] not in _NAMED or piece["negated"] else _NAMED[piece["named"]]
+    if piece["one"] is not None:
+        return _escaped(piece["one"][1]) if len(piece["one"]) == 2 else _folded(piece["one"])
+    return _between(piece["begin"], piece["end"])
 
 
 def _between(begin: str, end: str) -> frozenset[str]:

@@ -57,7 +57,7 @@ def _type(reader: Reader) -> None:
     if reader.accept("<"):  # VECTOR<FLOAT>
         reader.expect("FLOAT")
         reader.expect(">")
-    while reader.peek().text.upper() in OF_TYPES and not reader.peek().is_name and not reader.peek().is_literal:
+    while _goes_on(reader):
         reader.next()
     if reader.accept("("):
         while not reader.accept(")"):
@@ -65,10 +65,17 @@ def _type(reader: Reader) -> None:
                 reader.fail()
             reader.next()
     for _ in range(_MOST_ATTRIBUTES):
-        if reader.peek().text.upper() in OF_TYPES and not reader.peek().is_name and not reader.peek().is_literal:
+        if _goes_on(reader):
             reader.next()
         elif not reader.character_set():
             return
+
+
+def _goes_on(reader: Reader) -> bool:
+    """Whether a word of the type comes next. The CHAR of ``CHAR SET`` is none."""
+    word = reader.peek()
+    of_type = word.text.upper() in OF_TYPES and not word.is_name and not word.is_literal
+    return of_type and not (word.says("CHAR") and reader.peek(1).says("SET"))
 
 
 def _attribute(reader: Reader) -> bool:

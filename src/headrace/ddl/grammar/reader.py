@@ -147,12 +147,14 @@ class Reader(Cursor):
             self.expect("EXISTS")
 
     def character_set(self) -> bool:
-        """Reads ``[DEFAULT] CHARACTER SET x`` or ``[DEFAULT] COLLATE x``. Returns whether one came next."""
+        """Reads ``[DEFAULT] CHARACTER SET x``, ``CHAR SET x``, ``CHARSET x`` or ``COLLATE x``. Returns whether one came next."""
         ahead = 1 if self.peek().says("DEFAULT") else 0
-        if self.peek(ahead).says("CHARACTER") and self.peek(ahead + 1).says("SET"):
+        word = self.peek(ahead)
+        if (word.says("CHARACTER") or word.says("CHAR")) and self.peek(ahead + 1).says("SET"):
             self.accept("DEFAULT")
-            self.expect("CHARACTER", "SET")
-        elif self.peek(ahead).says("CHARSET") or self.peek(ahead).says("COLLATE"):
+            self.next()
+            self.expect("SET")
+        elif word.says("CHARSET") or word.says("COLLATE"):
             self.accept("DEFAULT")
             self.next()
         else:

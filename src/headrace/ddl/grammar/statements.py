@@ -191,7 +191,7 @@ def _drop(reader: Reader) -> None:
 
 def _alter(reader: Reader) -> None:
     if reader.accept_any("DATABASE", "SCHEMA"):
-        unnamed = reader.says_any("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "SET", "ENCRYPTION", "PLACEMENT")
+        unnamed = reader.says_any("DEFAULT", "CHAR", "CHARACTER", "CHARSET", "COLLATE", "SET", "ENCRYPTION", "PLACEMENT")
         if unnamed:
             reader.names.append(TableId(reader.database))
         else:

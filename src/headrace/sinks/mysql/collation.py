@@ -15,13 +15,14 @@ from headrace.model.table import TableId, folded_name
 from headrace.sinks.mysql.types import qualified
 
 _NAMED = r"\s*=?\s*(?P<name>\w+|\.+)"  # TiDB also takes the name in quotes
-_CHARSET = re.compile(rf"\b(?:CHARACTER\s+SET|CHARSET)\b{_NAMED}", re.IGNORECASE)
+CHARSET = re.compile(rf"\b(?:CHAR(?:ACTER)?\s+SET|CHARSET)\b{_NAMED}", re.IGNORECASE)
+"""The name of a character set, behind the words for it, in a statement whose texts are masked."""
 _COLLATE = re.compile(r"\bCOLLATE\b", re.IGNORECASE)
 _COLLATION = re.compile(rf"\bCOLLATE\b{_NAMED}", re.IGNORECASE)
 _CAST = re.compile(r"\bAS\s+N?CHAR\b", re.IGNORECASE)
 _BINARY = re.compile(
-    r"\b(?P<type>(?:CHAR|CHARACTER(?!\s+SET)|VARCHAR|VARCHARACTER|(?:TINY|MEDIUM|LONG)?TEXT)\b(?:\s*\(\s*\d+\s*\))?"
-    r"(?:\s+(?:CHARACTER\s+SET|CHARSET)\s+\w+)?)\s+BINARY\b",
+    r"\b(?P<type>(?:CHAR(?:ACTER)?(?!\s+SET)|VARCHAR|VARCHARACTER|(?:TINY|MEDIUM|LONG)?TEXT)\b(?:\s*\(\s*\d+\s*\))?"
+    r"(?:\s+(?:CHAR(?:ACTER)?\s+SET|CHARSET)\s+\w+)?)\s+BINARY\b",
     re.IGNORECASE,
 )
 _WITH_CHARSETS = re.compile(r"\s*(?:CREATE|ALTER)\s+(?:IGNORE\s+)?(?:TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE)
@@ -55,7 +56,7 @@ def names_none(statement: str) -> bool:
     """Whether it is a CREATE TABLE whose collation is left to its database."""
     visible = masked(statement)
     end = _after_columns(visible) if _CREATE_TABLE.match(visible) else None
-    return end is not None and not _COLLATE.search(visible, end) and not _CHARSET.search(visible, end)
+    return end is not None and not _COLLATE.search(visible, end) and not CHARSET.search(visible, end)
 
 
 def as_default(collation: str) -> str:
@@ -76,7 +77,7 @@ def spell_out(statement: str, *, by_bytes: bool = False) -> str:
         statement = _all_by_bytes(statement)
         visible = masked(statement)
     edits = []
-    for named in _CHARSET.finditer(visible):
+    for named in CHARSET.finditer(visible):
         clause = _clause_around(visible, named.start())
         charset = name_found(statement, named)
         if (
@@ -118,7 +119,7 @@ def _all_by_bytes(statement: str) -> str:
     # The attribute BINARY selects a PAD SPACE collation.
     statement = edited(statement, [(found.end("type"), found.end(), "") for found in _BINARY.finditer(masked(statement))])
     visible = masked(statement)
-    named = [(found, "utf8mb4") for found in _CHARSET.finditer(visible)] + [(f, BY_BYTES) for f in _COLLATION.finditer(visible)]
+    named = [(found, "utf8mb4") for found in CHARSET.finditer(visible)] + [(f, BY_BYTES) for f in _COLLATION.finditer(visible)]
     return edited(
         statement,
         [

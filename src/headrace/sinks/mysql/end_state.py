@@ -37,8 +37,9 @@ from headrace.sinks.mysql.shown import origins, reuses_names, same_columns, show
 from headrace.sinks.mysql.types import qualified
 
 _OF_ONE_TABLE = frozenset(
-    {"ADD", "ALGORITHM", "ALTER", "AUTO_INCREMENT", "CHANGE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "COMMENT", "DEFAULT"}
-    | {"DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE", "UNIQUE"}
+    {"ADD", "ALGORITHM", "ALTER", "AUTO_INCREMENT", "CHANGE", "CHAR", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "COMMENT"}
+    | {"DEFAULT", "DROP", "FORCE", "INDEX", "LOCK", "MODIFY", "PARTITION", "REMOVE", "REORGANIZE", "ROW_FORMAT", "TRUNCATE"}
+    | {"UNIQUE"}
 )
 """The first words of ALTER TABLE clauses that can be tried on another table: they touch no other table, file or tablespace."""
 _KEYS = frozenset({"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY", "PRIMARY", "UNIQUE"})

@@ -8,9 +8,9 @@ from functools import cache
 
 from headrace.ddl.mask import name_found
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError
+from headrace.sinks.mysql.collation import CHARSET
 
 _COLLATE = re.compile(r"\bCOLLATE\b\s*=?\s*(?P<name>\w+|\.+)", re.IGNORECASE)
-_CHARSET = re.compile(r"\b(?:CHARACTER\s+SET|CHARSET)\b\s*=?\s*(?P<name>\w+|\.+)", re.IGNORECASE)
 # Unicode 14 instead of 9, and what MariaDB itself substitutes since 11.4.5.
 _NEAREST = {
     "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_nopad_ai_ci",
@@ -44,7 +44,7 @@ def replace_unknown(draft: Draft, server: str, knows: Callable[[str], bool]) -> 
         draft.tell(f"collation {name} became {equal}, since {server} does not have it.")
         edits.append((*found.span("name"), equal))
     draft.edit(edits)
-    charsets = [found for found in _CHARSET.finditer(draft.masked) if name_found(draft.text, found) == "gb18030"]
+    charsets = [found for found in CHARSET.finditer(draft.masked) if name_found(draft.text, found) == "gb18030"]
     if charsets and not knows("gb18030_bin"):
         draft.tell(f"character set gb18030 became utf8mb4, since {server} does not have it.")
         draft.edit((*found.span("name"), "utf8mb4") for found in charsets)

@@ -80,7 +80,8 @@ def _names_charset(words: Sequence[Word], at: int) -> bool:
     word = words[at]
     if word.is_literal or word.is_name:
         return False
-    return word.text.upper() in _NAMES_CHARSET or (at > 0 and word.says("SET") and words[at - 1].says("CHARACTER"))
+    behind_character = at > 0 and (words[at - 1].says("CHARACTER") or words[at - 1].says("CHAR"))
+    return word.text.upper() in _NAMES_CHARSET or (word.says("SET") and behind_character)
 
 
 def _outside(words: Cursor) -> Iterator[Word]:
