@@ -48,10 +48,10 @@ def of_database(world: World, statement: str) -> None:
     world.stream.schema_changes(upstream._commit(), [SchemaFile(BANK, statement, None, 1)])
 
 
-def follow(world: World) -> None:
+def follow(world: World, **options: object) -> None:
     """A run of its own, whose records are not kept behind it."""
     world.upstream.checkpoint()
-    world.run(policies=SchemaChangePolicies.parse_text("alter-database=skip"))
+    world.run(policies=SchemaChangePolicies.parse_text("alter-database=skip"), **options)
     world.stream.forget(0, len(world.stream.partitions[0]) - 1)
 
 
@@ -70,6 +70,32 @@ def test_a_table_has_the_collation_of_its_database_when_the_record_that_named_it
     created = {change.table_id: change.database_collation for change in applied if change.table_id in (D, E)}
     assert created == {D: "utf8mb4_bin", E: "utf8mb4_general_ci"}
     assert [key.table_id for key in world.state.shapes].count(BANK) == 1
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("ALTER DATABASE `bank` COLLATE utf8mb4_general_ci", "utf8mb4_general_ci"),
+        ("DROP DATABASE `bank`; CREATE DATABASE `bank`", ""),
+        ("", "utf8mb4_bin"),
+    ],
+)
+def test_a_table_has_the_collation_of_its_database_that_was_left_out_before(
+    world: World, applied: list[SchemaChange], runs: int, then: str, expected: str
+) -> None:
+    without = {"includes": lambda table_id: table_id.database != "bank", "filter_text": "*.*,!bank.*"}
+    world.create(A)
+    of_database(world, "CREATE DATABASE `bank` COLLATE utf8mb4_bin")
+    if runs == 2:
+        follow(world, **without)
+    for statement in filter(None, then.split("; ")):
+        of_database(world, statement)
+    world.insert(A, 1)
+    follow(world, **without)
+    world.create(D)
+    follow(world)
+    assert [change.database_collation for change in applied if change.table_id == D] == [expected]
 
 
 def test_a_database_that_is_created_anew_has_no_collation_of_before(world: World, applied: list[SchemaChange]) -> None:

@@ -310,8 +310,11 @@ class _Noted:
         own = self._own(change.table_id)
         if is_lost:
             self._pass(change)  # else the change would count as found late once these tables are loaded
-        elif change.table_id in self.lacking or (own is not None and self._is_left_out(own) and own.checkpoint <= ts):
-            self.passed.append(change)
+        else:
+            is_outside = own is not None and self._is_left_out(own) and own.checkpoint <= ts
+            # Tables that the filter includes later inherit the collation of their database.
+            if is_outside or change.table_id in self.lacking or change.table_id.is_database:
+                self.passed.append(change)
         for table_id in change.changes:
             own = self._own(table_id)
             if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:

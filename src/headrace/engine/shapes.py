@@ -7,7 +7,7 @@ the ledger keeps the shapes that its changes led to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -178,11 +178,11 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
     replaced or skipped counts as well: this affects only the target, and the source's rows have the shape anyway. A table that ends
     with the change has no shape. For a database its collation is kept if a statement named one, because later tables inherit it.
     """
-    found = {}
+    found, known = {}, set(state.shapes_by_table)
     for change in changes:
         own = state.tables.get(change.table_id)
         ends = own is not None and own.status.is_gone and own.checkpoint >= change.commit_ts
-        schema = change.schema if change.table_id.table else _of_database(state, change)
+        schema = change.schema if change.table_id.table else _of_database(change, known)
         if schema is None or ends:
             continue
         lives = own is not None and not own.status.is_gone and own.incarnation <= change.commit_ts
@@ -190,12 +190,13 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
         collation = change.collation if change.table_id.table else change.database_collation
         shape = TableShape(born, change.commit_ts, schema, change.partitioning, collation)
         found[shape.key] = shape
+        known.add(change.table_id)
     return tuple(shape for key, shape in found.items() if state.shapes.get(key) != shape)
 
 
-def _of_database(state: LedgerState, change: SchemaChange) -> TableSchema | None:
+def _of_database(change: SchemaChange, known: Collection[TableId]) -> TableSchema | None:
     """A schema without columns for a database whose collation a statement names now or named before; ``None`` for all others."""
-    is_told = change.database_collation or change.table_id in state.shapes_by_table
+    is_told = change.database_collation or change.table_id in known
     return TableSchema(change.table_id, ()) if is_told else None
 
 
