@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats import open_messages, row_images
+from headrace.formats.open_rows import OpenRowReader
+from headrace.formats.simple_rows import SimpleRowReader
 from headrace.model.block import KIND, SEQ
 from headrace.model.events import RowKind
 from headrace.model.stream import StreamStatement
@@ -211,7 +213,11 @@ BAD_OPEN: list[tuple[object, str, str]] = [
     ({"u": open_row(n=cell(8, 193, True))}, "n", "not a value of the type"),
     ({"u": open_row(id=cell(3, 11, 1.0))}, "id", "not a value of the type INT"),
     ({"u": open_row(b=cell(252, 64, "Yg=="))}, "b", "has the type code 252"),
-    ({"u": open_row(b=cell(15, 65, "b"))}, "b", "has the type code 15 and the flags 65"),
+    ({"u": open_row(b=cell(15, 65, "b"))}, "b", "holds bytes, and by the table's schema changes it holds text"),
+    ({"u": open_row(x=cell(15, 64, "b"))}, "x", "holds text, and by the table's schema changes it holds bytes"),
+    ({"u": open_row(), "p": {"b": cell(15, 65, "b")}}, "b", "In the message the column holds bytes"),
+    ({"d": open_row(x=cell(254, 0, "b"))}, "x", "In the message the column holds text"),
+    ({"u": open_row(b=cell(252, 65, "Yg=="))}, "b", "has the type code 252 and the flags 65"),
     ({"u": open_row(x=cell(15, 65, "\\q"))}, "x", "not a value of the type VARBINARY"),
     ({"u": open_row(x=cell(15, 65, "\\ud800"))}, "x", "not a value of the type VARBINARY"),
     ({"u": open_row(e=cell(247, 64, 3))}, "e", "not a value of the type ENUM"),
@@ -300,6 +306,45 @@ def test_members_that_would_make_a_row_much_longer_are_refused() -> None:
     with pytest.raises(BadRecordError) as refused:
         decode(OPEN, {"u": open_row()}, {"u": open_row(e=cell(247, 64, 1))}, schema=schema)
     assert (refused.value.record, refused.value.column) == (1, "e")
+
+
+NULLS = ['{"v":null}', '{"b":null,"v":[null]}', '":null', '":nullable"', ':":null', '\\":null', '"v":null', '"u":null,"b":null']
+
+
+def lines_of(*messages: object) -> list[bytes]:
+    return [json.dumps(message, separators=(",", ":")).encode() for message in messages]
+
+
+def test_texts_with_json_do_not_have_messages_read_one_by_one() -> None:
+    null = {"b": cell(15, 64, None)}
+    rows = [{"u": open_row(**null)}, *({"u": open_row(b=cell(15, 64, text)), "p": null} for text in NULLS)]
+    found = OpenRowReader(T).parse(lines_of(*rows))
+    assert [row["u"]["b"]["v"] for row in found.to_pylist()] == [None, *NULLS]
+    data = [simple_message("INSERT", data=simple_row(b=text, c=None)) for text in NULLS]
+    assert [row["data"]["b"] for row in SimpleRowReader(T).parse(lines_of(*data)).to_pylist()] == NULLS
+
+
+@pytest.mark.parametrize("text", [*NULLS, "x"])
+def test_a_null_in_a_text_does_not_hide_that_a_column_has_no_value(text: str) -> None:
+    for without in (open_row(c=None), open_row(c={"t": 15, "f": 64})):
+        lines = lines_of({"u": open_row(b=cell(15, 64, text))}, {"u": without})
+        with pytest.raises(ValueError, match="a column has no value"):
+            OpenRowReader(T).parse(lines)
+    row = simple_row(b=text)
+    del row["c"]
+    with pytest.raises(ValueError, match="a column is missing"):
+        SimpleRowReader(T).parse(lines_of(simple_message("INSERT", data=row)))
+
+
+@pytest.mark.parametrize("name", ["c\\", "c:"])
+def test_a_column_whose_name_is_like_the_end_of_a_text_is_read_all_the_same(name: str) -> None:
+    schema = replace(T, columns=tuple(replace(c, name=name) if c.name == "c" else c for c in T.columns))
+    told, row = open_row(), simple_row()
+    told[name], row[name] = told.pop("c"), row.pop("c")
+    for protocol, message in ((OPEN, {"u": told}), (SIMPLE, simple_message("INSERT", data=row))):
+        assert decode(protocol, message, schema=schema)[0][name] == "c"
+    with pytest.raises(BadRecordError, match="The column has no value"):
+        decode(OPEN, {"u": told}, {"u": told | {name: None}}, schema=schema)
 
 
 # --- messages of the Open Protocol --------------------------------------------------------------------------------------------

@@ -51,6 +51,22 @@ class DecodeError(Exception):
         self.hint = hint
 
 
+class BytesOrTextError(DecodeError):
+    """A record holds bytes for a column that is text by the table's schema changes, or the other way round.
+
+    Only the types that a record names show that. A shape that follows from statements may lack the default charset of a database.
+    """
+
+    def __init__(self, column: str, *, holds_bytes: bool) -> None:
+        told, known = ("bytes", "text") if holds_bytes else ("text", "bytes")
+        super().__init__(
+            f"In the message the column holds {told}, and by the table's schema changes it holds {known}.",
+            column=column,
+            hint="The default charset of its table or database may be older than the topic. Name the charset in the source, with "
+            "ALTER TABLE … CONVERT TO CHARACTER SET or MODIFY COLUMN, or leave the table out with --tables.",
+        )
+
+
 class TruncatedRecordError(DecodeError):
     """The last record is cut off, without a terminator.
 

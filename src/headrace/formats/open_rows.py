@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import DecodeError, SchemaMismatchError
-from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
+from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
+from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
 from headrace.formats.row_images import BoolArray, Change, Images, handle_names, is_binary_type
 from headrace.formats.values import binary_from_base64, timestamps_to_utc
 from headrace.model.table import Column, TableSchema, folded_name
@@ -73,10 +73,10 @@ class OpenRowReader:
     def parse(self, lines: Sequence[bytes]) -> pa.RecordBatch:
         """See ``LineReader.parse``. A column without a value looks like NULL to Arrow, and so do its lines like those with one."""
         found = read_lines(lines, self._row_schema, unexpected="error")
-        texts = b"\n".join(lines)
+        texts, names = b"\n".join(lines), [column.name for column in self.schema.row_columns]
         named = sum(len(column) - column.null_count for side in found.columns for column in side.flatten())
-        # Neither can occur in a string, whose quotes are escaped.
-        if texts.count(b'"v":') - texts.count(b'"v":{') != named or texts.count(b'":null') != texts.count(b'"v":null'):
+        # "v": cannot occur in a string, whose quotes are escaped.
+        if texts.count(b'"v":') - texts.count(b'"v":{') != named or null_members(texts, names) != texts.count(b'"v":null'):
             raise ValueError("a column has no value")
         return found
 
@@ -213,8 +213,7 @@ def _check_codes(column: Column, parts: Sequence[pa.Array]) -> None:
 def _is_written_as(column_type: ColumnType, code: object, flag: object) -> bool:
     if code not in CODES[column_type.kind] or not isinstance(flag, int):
         return False
-    is_text = column_type.kind in CHARACTER_KINDS | BINARY_KINDS
-    return not is_text or bool(flag & _BINARY_FLAG) == is_binary_type(column_type)
+    return column_type.kind not in CHARACTER_KINDS | BINARY_KINDS or bool(flag & _BINARY_FLAG) == is_binary_type(column_type)
 
 
 def _cell(column: Column, cell: object) -> dict[str, object]:
@@ -227,6 +226,8 @@ def _cell(column: Column, cell: object) -> dict[str, object]:
     if value is None:
         return {"t": code, "h": None, "f": flag, "v": None}
     if not _is_written_as(column.type, code, flag):
+        if _is_written_as(column.type, code, flag ^ _BINARY_FLAG):
+            raise BytesOrTextError(column.name, holds_bytes=not is_binary_type(column.type))
         told = f"The value has the type code {code} and the flags {flag}, which is not how a {column.type} is written."
         raise DecodeError(told, column=column.name, value=_shown(str(value)))
     fitting = _fitting(value, _value_type(column.type))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError, SchemaMismatchError
-from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
+from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
 from headrace.formats.row_images import Change, Images, handle_names, is_binary_type
 from headrace.formats.simple_messages import ROW_TYPES
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, canonical_from_text, check_time_zone, timestamps_to_utc
@@ -67,8 +67,7 @@ class SimpleRowReader:
                     told = column.drop_null()
                     if any(part.null_count for part in told.flatten()):
                         raise ValueError("a moment lacks its zone or its text")
-        # The quotes in strings are escaped, so none of these is in one. A name that ends with a backslash is not counted.
-        written = texts.count(b'":null') - texts.count(b'\\":null')
+        written = null_members(texts, (column.name for column in self.schema.row_columns))
         if written != nulls or (written and any(null in texts for null in _OTHER_NULLS)):
             raise ValueError("a column is missing, or it cannot be seen that none is")
         return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.base import DecodeError
+from headrace.formats.base import BytesOrTextError, DecodeError
 from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
@@ -31,10 +31,6 @@ _KINDS = {
 
 _TYPES_BEGIN = b'"mysqlType":'
 _KINDS_OF_TEXT = {str(kind).lower(): kind for kind in BINARY_KINDS | CHARACTER_KINDS}
-_MISFIT_HINT = (
-    "The default charset of its table or database may be older than the topic. Name the charset in the source, with "
-    "ALTER TABLE … CONVERT TO CHARACTER SET or MODIFY COLUMN, or leave the table out with --tables."
-)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,8 @@ class CanalJsonProtocol:
             if line is None:
                 raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
             if column := fit.misfit(line):
-                raise BadRecordError(number, fit.message(column), column=column, hint=_MISFIT_HINT)
+                holds_bytes = schema.column(column).type.kind not in BINARY_KINDS
+                raise bad_record(number, BytesOrTextError(column, holds_bytes=holds_bytes), schema)
             lines.append(line)
         try:
             batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
@@ -133,8 +130,3 @@ class _Fit:
             if {told_kind in BINARY_KINDS, kind in BINARY_KINDS} == {True, False}:
                 return str(name)
         return ""
-
-    def message(self, column: str) -> str:
-        """The sentence about a column that does not fit."""
-        told, known = ("text", "bytes") if self._schema.column(column).type.kind in BINARY_KINDS else ("bytes", "text")
-        return f"In the message the column holds {told}, and by the table's schema changes it holds {known}."
