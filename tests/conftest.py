@@ -145,7 +145,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes longest in one piece comes first, so that workers end together. A sample leaves tests out."""
+    """What takes longest in one piece comes first, so that workers end together. A sample leaves tests out.
+
+    ``-k`` chooses the tests of a reading case, too.
+    """
+    for item in items:
+        item.extra_keyword_matches.update(number for mark in item.iter_markers("reading_case") for number in mark.args)
     items.sort(key=lambda item: item.path.name != "test_random_kills.py")
     if IS_SAMPLE and (out := left_out(items)):
         items[:] = [item for item in items if item not in out]

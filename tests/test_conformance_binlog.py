@@ -72,6 +72,7 @@ def source_uri(kafka: KafkaBroker, topic: str, case: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.reading_case("A21", "A54", "A55", "A57", "A65", "A66", "A67")
 def test_one_run_gives_the_final_state_and_a_second_changes_nothing(
     case: str, target: tuple[Target, str], kafka: KafkaBroker
 ) -> None:

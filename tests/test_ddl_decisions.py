@@ -173,6 +173,7 @@ def test_a_person_runs_another_statement_in_its_place(place: tuple[Target, str],
     assert elsewhere in [entry.statement for entry in ledger_state(uri).journal.values()]
 
 
+@pytest.mark.reading_case("A58")
 def test_a_statement_that_the_target_refuses_leaves_the_change_waiting(
     place: tuple[Target, str], changefeed: Changefeed, capsys: pytest.CaptureFixture[str]
 ) -> None:

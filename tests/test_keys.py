@@ -228,6 +228,7 @@ UNIQUE = Table("id INT PRIMARY KEY, u INT, UNIQUE KEY uk (u)", (ID, U))
     ],
     ids=["a swap in one transaction", "a swap over transactions", "a chain", "a swap that moves the handles too"],
 )
+@pytest.mark.reading_case("A59")
 def test_unique_values_that_go_from_row_to_row_end_right(
     transactions: list[list[Change]], expected: list[Values], steps: bool, place: Place, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_unique_values_that_go_from_row_to_row_end_right(
 
 
 @STEPS
+@pytest.mark.reading_case("A50")
 def test_a_unique_key_of_columns_that_are_not_null_is_the_handle(steps: bool, place: Place, tmp_path: Path) -> None:
     columns = (not_null("a", INT), not_null("b", TEXT), V)
     table = Table("a INT NOT NULL, b VARCHAR(20) NOT NULL, v VARCHAR(20), UNIQUE KEY uk (a, b)", columns, key=("a", "b"))
@@ -278,6 +280,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("collation", "one", "other", "split", "steps"), SPELLINGS)
+@pytest.mark.reading_case("A61")
 def test_a_key_that_changes_its_spelling_stays_one_row(
     collation: str, one: str, other: str, split: bool, steps: bool, place: Place, tmp_path: Path
 ) -> None:

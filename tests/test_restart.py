@@ -67,6 +67,7 @@ def check_every_crash(changefeed: Changefeed, prepare: Callable[[], tuple[Target
     return steps
 
 
+@pytest.mark.reading_case("A58")
 def test_a_crash_at_any_step_of_a_cut_with_schema_changes_is_made_good(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_transactions: None
 ) -> None:

@@ -328,6 +328,7 @@ def test_a_partition_that_the_stream_names_late_is_told_of(tmp_path: Path, monke
     assert not late_of(world.run().notices)
 
 
+@pytest.mark.reading_case("B62")
 def test_one_that_is_named_before_its_first_watermark_loses_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, partitions=1)
     world.create(A)

@@ -90,6 +90,15 @@ def test_a_golden_topic_comes_as_the_upstream_committed_it_each_transaction_once
         assert [row.op for row in transaction] == ops
 
 
+@pytest.mark.reading_case("A34", "A35", "A36")
+def test_a_transaction_that_drainer_sends_again_comes_once(kafka: KafkaBroker) -> None:
+    """After its restart, or at once because the producer tried again. To pass over what is at most the commit ts is not enough."""
+    topic = write(kafka, *map(message, (10, 20, 20, 30, 40, 20, 30, 40, 50, 50)))
+    with driver(kafka, topic, commit_ts=30) as reader:
+        assert [transaction.commit_ts for transaction in reader] == [40, 50]
+    assert commit_ts(kafka, topic) == [10, 20, 30, 40, 50]
+
+
 class CountedLog:
     """The partition, and how often it was fetched from."""
 
@@ -160,6 +169,7 @@ def test_a_missing_topic_is_an_error_and_stays_missing(kafka: KafkaBroker) -> No
     assert "12_obinlog" not in kafka.admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.reading_case("A40", "A43")
 def test_the_guides_offsets_are_taken_as_they_are(kafka: KafkaBroker) -> None:
     topic = write(kafka, *map(message, (10, 20, 30)))
     assert commit_ts(kafka, topic) == [10, 20, 30]
@@ -175,6 +185,7 @@ def test_the_guides_offsets_are_taken_as_they_are(kafka: KafkaBroker) -> None:
     assert commit_ts(kafka, topic, offset=0, allow_gap=True) == [20, 30]
 
 
+@pytest.mark.reading_case("A38", "A40")
 def test_a_stored_position_goes_on_where_it_was(kafka: KafkaBroker) -> None:
     topic = write(kafka, *map(message, (10, 20, 30, 20, 30, 40)))
     second = read(kafka, topic)[1].position
@@ -193,6 +204,7 @@ def test_a_stored_position_goes_on_where_it_was(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.parametrize(("stored", "offset"), [(Position("t", 3, 25), 2), (Position("t", 99, 20), 2)])
+@pytest.mark.reading_case("A39")
 def test_a_topic_that_was_made_anew_is_searched_by_commit_ts(kafka: KafkaBroker, stored: Position, offset: int) -> None:
     topic = write(kafka, *map(message, (10, 20, 30, 40)))
     notices: list[str] = []
@@ -204,6 +216,7 @@ def test_a_topic_that_was_made_anew_is_searched_by_commit_ts(kafka: KafkaBroker,
     assert "made anew or lost records" in notices[0]
 
 
+@pytest.mark.reading_case("A17", "A41")
 def test_a_bad_record_is_an_error_with_its_place_or_is_handed_over(kafka: KafkaBroker) -> None:
     topic = write(kafka, message(10), G8, message(20), b"\x07", message(-1), message(30))
     reader = driver(kafka, topic)
@@ -234,6 +247,7 @@ def test_a_string_of_another_charset_is_named_with_its_column(kafka: KafkaBroker
     assert [row.after for row in transaction] == [{"v": "ÿ"}]
 
 
+@pytest.mark.reading_case("A45")
 def test_a_driver_waits_for_more_until_it_is_closed(kafka: KafkaBroker) -> None:
     topic = write(kafka, message(10))
     reader = driver(kafka, topic, follow=True)
@@ -260,6 +274,7 @@ def test_a_loop_may_be_left_at_any_time(kafka: KafkaBroker) -> None:
     assert list(reader) == []
 
 
+@pytest.mark.reading_case("A44")
 def test_only_partition_0_is_read(kafka: KafkaBroker) -> None:
     topic = kafka.make_topic(3)
     kafka.write(topic, [Record(message(10)), Record(message(20), partition=1)])
@@ -279,6 +294,7 @@ def test_any_setting_of_librdkafka_is_passed_on(kafka: KafkaBroker) -> None:
         Driver(kafka_addr=[kafka.server], topic=topic, settings={"no.such": "1"})
 
 
+@pytest.mark.reading_case("A29")
 def test_a_large_transaction_comes_whole(kafka: KafkaBroker) -> None:
     statement = b"x" * 20_000_000
     fields = b"\x0a\x01d\x12\x01t\x1a" + varint(len(statement)) + statement
@@ -302,6 +318,7 @@ def varint(number: int) -> bytes:
     ("topic", "cluster_id", "name"),
     [("", "6823548660393262086", "6823548660393262086_obinlog"), ("", 7, "7_obinlog"), ("mine", "7", "mine")],
 )
+@pytest.mark.reading_case("A42")
 def test_the_topic_is_the_given_one_or_drainers_own(topic: str, cluster_id: str | int, name: str) -> None:
     assert topic_name(topic, cluster_id) == name
 
@@ -317,6 +334,7 @@ def test_the_topic_is_the_given_one_or_drainers_own(topic: str, cluster_id: str 
         ({"kafka_addr": ["h:1"], "topic": "t", "charset": "klingon"}, "no charset"),
     ],
 )
+@pytest.mark.reading_case("A42")
 def test_wrong_settings_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         Driver(**options)

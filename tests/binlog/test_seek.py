@@ -61,10 +61,12 @@ def topic(*commit_ts: int, first: int = 5) -> MemoryLog:
 
 
 @pytest.mark.parametrize(("commit_ts", "offset"), [(10, 6), (15, 6), (20, 7), (35, 8)])
+@pytest.mark.reading_case("A31", "A37")
 def test_the_first_transaction_is_strictly_after_the_commit_ts(commit_ts: int, offset: int) -> None:
     assert seek(topic(10, 20, 30), commit_ts).offset == offset
 
 
+@pytest.mark.reading_case("A31")
 def test_a_commit_ts_before_the_oldest_record_is_an_error_unless_a_gap_is_allowed() -> None:
     with pytest.raises(CommitTsTooOldError, match="topic t, partition 0, at offset 5, has the commit ts 10") as refused:
         seek(topic(10, 20, 30), 1)
@@ -73,6 +75,7 @@ def test_a_commit_ts_before_the_oldest_record_is_an_error_unless_a_gap_is_allowe
 
 
 @pytest.mark.parametrize("commit_ts", [1, 10, 10**18])
+@pytest.mark.reading_case("A32")
 def test_an_empty_topic_is_answered_at_once(commit_ts: int) -> None:
     log = MemoryLog({}, 3, 3)
     assert seek(log, commit_ts) == SeekResult(3, 3, 3)
@@ -80,6 +83,7 @@ def test_an_empty_topic_is_answered_at_once(commit_ts: int) -> None:
 
 
 @pytest.mark.parametrize(("commit_ts", "offset"), [(10, 6), (11, 6)])
+@pytest.mark.reading_case("A33")
 def test_a_single_record_is_a_topic_too(commit_ts: int, offset: int) -> None:
     assert seek(topic(10), commit_ts).offset == offset
     with pytest.raises(CommitTsTooOldError):
@@ -90,6 +94,7 @@ def test_the_last_commit_ts_before_the_offset_is_told() -> None:
     assert seek(topic(10, 20, 30), 100) == SeekResult(8, 5, 8, 10, 30)
 
 
+@pytest.mark.reading_case("A34")
 def test_repeats_after_a_restart_lose_nothing() -> None:
     log = topic(10, 20, 30, 40, 20, 30, 40, 50)
     assert [ts for _, ts in delivered(log, seek(log, 30).offset, 30)] == [40, 50]

@@ -44,7 +44,11 @@ def net(rows: list[tuple[RowKind, int, object, str]], *, deletes_first: bool = T
         ([(DEL, 1, 7, "a"), (INS, 1, 7, "b")], [], {7: "b"}),
         ([(INS, 1, 7, "b"), (DEL, 1, 7, "a")], [], {7: "b"}),
         ([(DEL, 3, 7, "x"), (INS, 1, 7, "a"), (AFTER, 2, 7, "b")], [7], {}),
-        ([(BEFORE, 5, 1, "a"), (AFTER, 5, 2, "a")], [1], {2: "a"}),
+        pytest.param([(BEFORE, 5, 1, "a"), (AFTER, 5, 2, "a")], [1], {2: "a"}, marks=pytest.mark.reading_case("A51")),
+        pytest.param([(INS, 1, 1, "x"), (AFTER, 2, 1, "y"), (DEL, 3, 1, "y")], [1], {}, marks=pytest.mark.reading_case("A62")),
+        pytest.param(
+            [(BEFORE, 1, 1, "a"), (AFTER, 1, 2, "a"), (AFTER, 2, 2, "b")], [1], {2: "b"}, marks=pytest.mark.reading_case("A63")
+        ),
         ([(BEFORE, 5, 1, "a"), (AFTER, 5, 1, "b")], [], {1: "b"}),
         ([(DEL, 9, 1, "a"), (INS, 9, 2, "a"), (DEL, 9, 2, "b"), (INS, 9, 1, "b")], [], {2: "a", 1: "b"}),
     ],
@@ -168,6 +172,7 @@ def test_keys_that_a_target_may_hold_for_equal_come_in_groups_each_in_commit_ord
         ("ｱ", "あ"),
     ],
 )
+@pytest.mark.reading_case("A61")
 def test_keys_that_some_collation_holds_for_equal_share_a_bucket(one: str, other: str) -> None:
     assert fold_text(one) == fold_text(other)
     numbers = buckets(block([(INS, 1, one, ""), (INS, 1, other, ""), (INS, 1, "zzz", "")]), ("k",), 64)

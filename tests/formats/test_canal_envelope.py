@@ -39,6 +39,7 @@ def listed(found: Envelopes) -> list[tuple[object, ...]]:
     return [*zip(*columns, strict=True)]
 
 
+@pytest.mark.reading_case("B19")
 def test_each_kind_of_message_is_told_with_its_table_and_time() -> None:
     assert one(ROW) == (EnvelopeKind.ROWS, "shop", "a", tso(4))
     assert one(created(2)) == (EnvelopeKind.STATEMENT, "shop", "a", tso(2))

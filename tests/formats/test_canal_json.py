@@ -57,6 +57,7 @@ def only_changed(message: bytes, *keys: str) -> bytes:
 
 
 @pytest.mark.parametrize("terminator", ["\r\n", "\n", "", "|", "\r"])
+@pytest.mark.reading_case("B15")
 def test_insert_update_and_delete_decode_with_every_terminator(terminator: str) -> None:
     data = b"".join(
         message + terminator.encode()
@@ -101,6 +102,7 @@ def test_a_key_that_moved_gives_its_old_row_even_when_old_images_are_not_wanted(
     ]
 
 
+@pytest.mark.reading_case("B16")
 def test_old_rows_with_all_columns_and_with_changed_ones_may_stand_in_one_file() -> None:
     """The update that changes every column is no word about the others; what is NULL in an old row says so."""
     schema = TableSchema(ID_V.table_id, table(id="INT", v="VARCHAR", w="VARCHAR").columns[1:], ())
@@ -174,6 +176,7 @@ def test_commit_ts_above_2_to_the_53_is_exact() -> None:
     assert decode(canal("INSERT", {"id": 1, "v": "a"}, commit_ts=450253245302439941))[0][1] == 450253245302439941
 
 
+@pytest.mark.reading_case("B23")
 def test_every_value_is_text_whatever_the_jdbc_code_says() -> None:
     schema = table(id="INT", small="TINYINT UNSIGNED", big="BIGINT UNSIGNED", bit="BIT", d="DOUBLE", at="TIMESTAMP")
     big = str(2**64 - 1)

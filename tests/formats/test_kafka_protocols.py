@@ -84,6 +84,7 @@ def test_rows_that_are_read_one_by_one_are_the_same(protocol: KafkaProtocol, nam
 
 
 @named(WHOLE)
+@pytest.mark.reading_case("B25")
 def test_every_golden_record_is_what_it_was_written_as(protocol: KafkaProtocol, name: str) -> None:
     case = KafkaCase(protocol.name, name)
     kinds = {"row": RecordKind.ROWS, "ddl": RecordKind.STATEMENT, "checkpoint": RecordKind.WATERMARK}
@@ -102,6 +103,7 @@ def test_a_message_without_its_row_is_unknown_and_names_its_table(protocol: Kafk
 
 
 @named(AVRO)
+@pytest.mark.reading_case("B27")
 def test_messages_in_avro_are_refused_and_name_the_setting(protocol: KafkaProtocol, name: str) -> None:
     records = protocol.read(messages_of(KafkaCase(protocol.name, name)))
     assert set(records.column("kind").to_pylist()) == {RecordKind.UNKNOWN}
@@ -167,6 +169,7 @@ def values_of(row: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if "$" not in name}
 
 
+@pytest.mark.reading_case("B09", "B11", "B26")
 def test_values_are_canonical() -> None:
     (row,) = decode(OpenProtocol("Asia/Shanghai"), {"u": open_row()})
     assert (values_of(row), row[KIND]) == (ROW, RowKind.INSERT)
@@ -178,11 +181,13 @@ def olds(message: object) -> list[tuple[object, object, object]]:
     return [(row[KIND], row["b"], row["c"]) for row in decode(OPEN, message)]
 
 
+@pytest.mark.reading_case("B13")
 def test_an_old_row_with_the_changed_columns_is_completed() -> None:
     assert olds({"u": open_row(), "p": {"b": cell(15, 64, None)}}) == [(1, None, "c"), (2, "b", "c")]
     assert olds({"u": open_row(), "p": {}}) == [(1, "b", "c"), (2, "b", "c")]
 
 
+@pytest.mark.reading_case("B12")
 def test_an_old_value_without_its_column_is_that_of_the_one_that_became_null() -> None:
     null = cell(15, 64, None)
     assert olds({"u": open_row(b=null), "p": cell(15, 64, "old")}) == [(1, "old", "c"), (2, None, "c")]
@@ -192,6 +197,7 @@ def test_an_old_value_without_its_column_is_that_of_the_one_that_became_null() -
     assert olds(message) == [(1, "old", "c"), (2, None, "c")]
 
 
+@pytest.mark.reading_case("B12")
 def test_an_old_value_that_may_be_of_two_columns_makes_the_old_row_unknown() -> None:
     null = cell(15, 64, None)
     assert olds({"u": open_row(b=null, c=null), "p": cell(15, 64, "old")}) == [(2, None, None)]
@@ -367,6 +373,7 @@ def records_of(keys: Sequence[object], values: Sequence[object], version: int = 
     return [tuple(row[name] for name in names) for row in batch.to_pylist()]
 
 
+@pytest.mark.reading_case("B14")
 def test_a_message_of_several_tables_and_times_has_a_record_for_each() -> None:
     keys = [event_key(1, 1), event_key(1, 1), event_key(1, 1, "u"), event_key(1, 2, "u"), event_key(2, 2), {"ts": tso(3), "t": 3}]
     values = [{"u": {"a": 1}}, {"u": {"a": 2}}, {"u": {}}, {}, {"q": "x", "t": 3}, b""]
@@ -387,11 +394,13 @@ def test_a_plain_key_is_read_as_json_is(database: str, table: str, commit_ts: in
     assert open_messages._read_key(key) == open_messages._read_any_key(key)
 
 
+@pytest.mark.reading_case("B05")
 def test_a_record_without_events_is_nothing() -> None:
     assert records_of([], []) == []
     assert OPEN.read(Messages([0], [b""], [b""])).num_rows == 0
 
 
+@pytest.mark.reading_case("B08")
 def test_of_a_repeated_member_the_last_counts() -> None:
     (found,) = records_of([b'{"ts":%d,"scm":"d","tbl":"t","t":1,"ohk":true,"ohk":false}' % tso(1)], [{"u": {}}])
     assert found[0] == RecordKind.ROWS
@@ -413,6 +422,7 @@ def test_of_a_repeated_member_the_last_counts() -> None:
         (lambda: records_of([event_key(1, 1, ccl="s3://b/u.json")], [{"u": {}}]), "t", "it holds only the handle key"),
     ],
 )
+@pytest.mark.reading_case("B06", "B07", "B08")
 def test_a_message_that_is_not_understood_is_unknown(read: Callable[[], list[tuple[object, ...]]], table: str, reason: str) -> None:
     (found,) = read()
     assert found[:2] == (RecordKind.UNKNOWN, table)

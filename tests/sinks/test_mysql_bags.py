@@ -246,6 +246,7 @@ EDGES = [
 
 @server
 @pytest.mark.parametrize(("kind", "definition", "values"), EDGES, ids=[kind for kind, _, _ in EDGES])
+@pytest.mark.reading_case("A49")
 def test_a_value_of_any_type_is_found_again_and_no_other_for_it(target, kind, definition, values):
     if kind == "JSON" and target.server.is_tidb:
         values = [value for value in values if value != '{"a": 1.0}']  # TiDB keeps JSON by its value

@@ -52,6 +52,7 @@ def test_deletes_and_upserts_reach_the_table(target):
     assert target.execute("SELECT * FROM shop.items ORDER BY id") == [(1, "A", 1), (3, None, None)]
 
 
+@pytest.mark.reading_case("A59", "A66")
 def test_swaps_of_a_unique_value_converge_in_any_order_and_when_repeated(target):
     generator = random.Random(5)
     target.write(change(ITEMS, [(n, "old", n) for n in range(20)]))
@@ -82,6 +83,7 @@ def test_of_ordered_changes_the_last_one_of_each_key_counts(target):
     assert (outcome.upserts, outcome.deletes, outcome.netted) == (1, 3, 3)
 
 
+@pytest.mark.reading_case("A51")
 def test_an_update_that_was_not_split_takes_its_old_key_away(target):
     """``A`` becomes ``a`` in a table that tells them apart; both belong to one group of keys that others hold for equal."""
     target.execute("CREATE TABLE shop.folded (name VARCHAR(9) PRIMARY KEY, v INT) COLLATE utf8mb4_bin")
@@ -497,6 +499,7 @@ def test_a_server_that_is_not_there_is_unreachable():
         MySqlWriter(read_settings("mysql://127.0.0.1:1/"), Claim(PIPELINE, 1, "token")).open(WriterContext(PIPELINE, 1, 0, 0))
 
 
+@pytest.mark.reading_case("A53")
 def test_names_with_signs_of_every_kind_are_quoted(target):
     target.execute("CREATE TABLE shop.`we``ird ?%s` (`i``d ?` INT PRIMARY KEY, `b%s` BLOB)")
     schema = table("we`ird ?%s", [column("i`d ?", "INT"), column("b%s", "BLOB")], ["i`d ?"])

@@ -116,6 +116,14 @@ def test_one_message_that_inserts_and_deletes_a_row_leaves_none(topic: Topic) ->
     assert topic.ids() == [(1,), (3,)]
 
 
+@pytest.mark.reading_case("A56")
+def test_a_database_is_created_without_being_used_before(topic: Topic) -> None:
+    topic.write(ddl(0, "/* c */ CREATE  SCHEMA IF NOT EXISTS shop", ""), *BEGIN[1:])
+    assert topic.run() == 0
+    assert topic.ids() == [(1,)]
+
+
+@pytest.mark.reading_case("A57")
 def test_a_drop_of_several_tables_comes_once_for_each(topic: Topic) -> None:
     topic.write(*BEGIN, ddl(3, "CREATE TABLE `u` (`id` INT PRIMARY KEY);", "u"))
     topic.write(ddl(4, "DROP TABLE `t`, `u`;"), ddl(5, "CREATE TABLE `t` (`id` INT PRIMARY KEY);"), rows(6, 5))
@@ -197,6 +205,7 @@ def test_wrong_uris_are_refused(uri: str, sentence: str, topic: Topic, capsys: p
 
 
 @pytest.mark.parametrize("killed_at", range(2, 40, 4))
+@pytest.mark.reading_case("A64", "A66")
 def test_a_run_that_is_killed_leaves_nothing_out_and_repeats_nothing(topic: Topic, killed_at: int) -> None:
     topic.write(*BEGIN, ddl(2, "CREATE TABLE `bag` (`id` INT);", "bag"), rows(3, 5, 5, table="bag"), rows(4, 2))
     topic.write(ddl(5, "ALTER TABLE `t` ADD COLUMN `n` INT;"), rows(3, 5, 5, table="bag"), rows(4, 2))

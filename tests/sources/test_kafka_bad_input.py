@@ -87,12 +87,14 @@ def test_behind_a_message_of_no_table_nothing_is_applied(scene: Scene) -> None:
         (message("INSERT", tso(5), table=""), "it does not name its table."),
     ],
 )
+@pytest.mark.reading_case("B21")
 def test_a_message_that_is_not_understood_is_told_with_its_place(value: bytes, reason: str, scene: Scene) -> None:
     scene.write(*TABLES, row(4, 1), value, row(6, 2), watermark(7))
     scene.run()
     assert "partition 0, offset 4: " + reason in scene.told
 
 
+@pytest.mark.reading_case("B21")
 def test_empty_values_and_line_ends_of_old_releases_mean_nothing(scene: Scene) -> None:
     scene.write(*TABLES, None, b"", row(4, 1) + b"\r\n", b" \r\n", row(5, 2), watermark(6))
     assert scene.run() == 0
@@ -149,6 +151,7 @@ def test_a_schema_change_of_an_unknown_type_stops_its_table(scene: Scene) -> Non
     assert scene.keys("b") == [1]
 
 
+@pytest.mark.reading_case("B58")
 def test_a_watermark_that_goes_back_undoes_nothing(scene: Scene) -> None:
     scene.write(*TABLES, row(4, 1), row(6, 2), watermark(8))
     assert scene.run() == 0
@@ -160,6 +163,7 @@ def test_a_watermark_that_goes_back_undoes_nothing(scene: Scene) -> None:
     assert scene.keys() == [1, 2, 3]
 
 
+@pytest.mark.reading_case("B51", "B68")
 def test_rows_above_the_least_watermark_wait(scene: Scene) -> None:
     scene = with_partitions(scene, 2)
     scene.write(*TABLES, row(4, 1), row(9, 2), watermark(10))
@@ -171,6 +175,7 @@ def test_rows_above_the_least_watermark_wait(scene: Scene) -> None:
     assert scene.keys() == [1, 2, 3, 4]
 
 
+@pytest.mark.reading_case("B61")
 def test_a_surplus_partition_holds_everything_until_it_is_left_out(scene: Scene) -> None:
     scene = with_partitions(scene, 3)
     scene.write(*TABLES, row(4, 1), watermark(5))

@@ -129,6 +129,7 @@ def test_runs_that_are_killed_lose_and_repeat_nothing(
 @pytest.mark.parametrize(
     "name", ["canal-json/basic-extension", "canal-json/only-updated", "open-protocol/basic", "simple/json-basic"]
 )
+@pytest.mark.reading_case("B55")
 def test_a_changefeed_that_sends_everything_again_changes_nothing(name: str, kafka: KafkaBroker, place: Place) -> None:
     case = case_of(name)
     topic, (target, sink) = filled(kafka, case), empty(place)
@@ -138,6 +139,7 @@ def test_a_changefeed_that_sends_everything_again_changes_nothing(name: str, kaf
     check(target, case.final)
 
 
+@pytest.mark.reading_case("B20")
 def test_without_the_extension_nothing_is_applied_and_the_setting_is_named(
     kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

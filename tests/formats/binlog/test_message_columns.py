@@ -267,6 +267,7 @@ def one(mysql_type: str, cell: Cell, column_type: ColumnType, options: ValueOpti
     return rows.block(schema, 1, options).batch.column("c")[0].as_py()
 
 
+@pytest.mark.reading_case("A12", "A27")
 def test_what_the_messages_do_not_contain_is_an_error() -> None:
     timestamp = ("timestamp", string("2020-01-01 08:00:00"), ColumnType(TypeKind.TIMESTAMP))
     with pytest.raises(UnknownValueError, match="time zone of the host that Drainer ran on"):
@@ -292,6 +293,7 @@ def test_an_unsigned_number_is_read_only_as_such() -> None:
 
 
 @pytest.mark.parametrize("name", ["_V$_i_0", "_Col$_name_0", "_Idx$_i_0"])
+@pytest.mark.reading_case("A30")
 def test_hidden_columns_of_tidb_are_passed_over(name: str) -> None:
     schema = TableSchema(TableId("d", "t"), (Column("id", ColumnType(TypeKind.INT)),))
     found = read_columns((ColumnInfo(name, "varchar"), ColumnInfo("id", "int")), schema)

@@ -99,6 +99,7 @@ def with_keys(table: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if lines(case, "decoded")])
+@pytest.mark.reading_case("A30")
 def test_every_message_of_a_golden_topic_is_read_as_it_was_written(case: str) -> None:
     read = [shown(read_binlog(record.value)) for record in records(case)]
     assert read == [expected(line) for line in lines(case, "decoded")]
@@ -118,6 +119,7 @@ def test_the_commit_ts_and_types_of_a_long_topic_are_read() -> None:
         for record, told in zip(records("malformed"), lines("malformed", "expected"), strict=True)
     ],
 )
+@pytest.mark.reading_case("A13", "A14", "A15", "A16", "A17", "A18", "A19", "A20")
 def test_a_damaged_message_is_refused_and_an_unusual_one_read(value: bytes, told: dict[str, Any]) -> None:
     if told["expect"] == "ok":
         decoded = expected(told["decoded"])
@@ -132,6 +134,7 @@ def test_a_damaged_message_is_refused_and_an_unusual_one_read(value: bytes, told
         assert refused.value.message.endswith(".")
 
 
+@pytest.mark.reading_case("A01")
 def test_a_ddl_job_has_its_statement_and_the_object_it_concerns() -> None:
     created, database = read_binlog(G2), read_binlog(G3)
     assert created.ddl is not None
@@ -145,6 +148,7 @@ def test_a_ddl_job_has_its_statement_and_the_object_it_concerns() -> None:
     assert created.tables == ()
 
 
+@pytest.mark.reading_case("A02")
 def test_an_update_has_both_rows() -> None:
     binlog = read_binlog(G4)
     (table,) = binlog.tables
@@ -157,6 +161,7 @@ def test_an_update_has_both_rows() -> None:
     assert update.old == ((CellField.INT64, 1), (CellField.NULL, None))
 
 
+@pytest.mark.reading_case("A03")
 def test_mutations_keep_their_order_and_unsigned_numbers_their_size() -> None:
     (table,) = read_binlog(G5).tables
     assert [mutation.type.name for mutation in table] == ["INSERT", "UPDATE", "DELETE"]
@@ -168,6 +173,7 @@ def test_mutations_keep_their_order_and_unsigned_numbers_their_size() -> None:
     ]
 
 
+@pytest.mark.reading_case("A10")
 def test_messages_of_old_releases_have_neither_sizes_nor_keys() -> None:
     (table,) = read_binlog(G6).tables
     assert table.columns == (ColumnInfo("a", "int", True, None, None),)
@@ -175,6 +181,7 @@ def test_messages_of_old_releases_have_neither_sizes_nor_keys() -> None:
     assert [mutation.row for mutation in table] == [((CellField.INT64, 1),)]
 
 
+@pytest.mark.reading_case("A04")
 def test_every_kind_of_value_keeps_its_field() -> None:
     (table,) = read_binlog(G10).tables
     (row,) = [mutation.row for mutation in table]
@@ -193,6 +200,7 @@ def test_every_kind_of_value_keeps_its_field() -> None:
     ]
 
 
+@pytest.mark.reading_case("A12")
 def test_a_string_that_is_not_utf8_stays_recoverable() -> None:
     (table,) = read_binlog(G8).tables
     assert [mutation.row for mutation in table] == [((CellField.STRING, b"\xff"),)]
@@ -212,6 +220,7 @@ def test_a_string_that_is_not_utf8_stays_recoverable() -> None:
         (bytes.fromhex("0801100a1a00"), MalformedBinlogError, "contains changes of rows"),
     ],
 )
+@pytest.mark.reading_case("A11", "A13", "A14", "A17")
 def test_what_is_wrong_is_said(value: bytes, error: type[BinlogError], words: str) -> None:
     with pytest.raises(error) as refused:
         read_binlog(value)
@@ -231,6 +240,7 @@ def outer_ends(value: bytes) -> set[int]:
     return {stop for *_, stop in fields(value, 0, len(value))}
 
 
+@pytest.mark.reading_case("A19")
 def test_peek_reads_the_outermost_fields_in_any_order_and_the_last_value_counts() -> None:
     assert peek_commit_ts(G2) == 200
     assert peek_commit_ts(bytes.fromhex("10140800" + "1005")) == 5
@@ -239,6 +249,7 @@ def test_peek_reads_the_outermost_fields_in_any_order_and_the_last_value_counts(
         peek_commit_ts(b"")
 
 
+@pytest.mark.reading_case("A09")
 def test_a_number_of_ten_bytes_is_read_and_one_of_eleven_refused() -> None:
     value = G6.replace(bytes.fromhex("220808001204" + "0a021001"), bytes.fromhex("22110800120d" + "0a0b10" + "ff" * 9 + "01"))
     value = value.replace(bytes.fromhex("1a1e0a1c"), bytes.fromhex("1a270a25"))
