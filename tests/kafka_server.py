@@ -97,16 +97,19 @@ class KafkaBroker:
     def server(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def make_topic(self, partitions: int = 1, **config: str) -> str:
+    def make_topic(self, partitions: int = 1, *, name: str = "", **config: str) -> str:
         """A new topic, and its name. It keeps records of any age: retention goes by their own timestamps."""
-        name = f"t-{uuid.uuid4().hex[:12]}"
+        name = name or f"t-{uuid.uuid4().hex[:12]}"
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
         return name
 
+    def delete_topic(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result()
+
     def make_again(self, topic: str) -> None:
         """Deletes a topic and makes another one of its name, with one partition."""
-        self.admin.delete_topics([topic])[topic].result()
+        self.delete_topic(topic)
         deadline = time.monotonic() + 10
         while True:
             try:

@@ -169,14 +169,10 @@ class TestRecordsThatNobodyUnderstands:
 class TestWhichRecordsThereAre:
     def test_a_partition_that_comes_later_is_read_from_its_very_first_record_on(self, tmp_path: Path) -> None:
         world = world_of(tmp_path)
-        stream = world.stream
-        stream.count = 2
-        stream.partitions.append([])
-        stream.first.append(0)
-        stream._waiting.append([])
+        world.stream.add_partition()
         world.insert(A, *range(10))
         world.upstream.checkpoint()
-        stream.forget(1, 2)
+        world.stream.forget(1, 2)
         with pytest.raises(SourceLostError, match="Records 0 to 1 of partition 1 were not applied yet"):
             world.run()
 

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import DefinitionError
 from headrace.sources.kafka import KafkaSource, open_source
+from headrace.sources.kafka.topics import Topics
 
 URI = "kafka://h1:9092,h2:9093/cdc"
 
@@ -24,7 +25,7 @@ def test_a_changefeeds_own_uri_is_read() -> None:
     )
     assert found.identity == "kafka://h1:9092,h2:9093/cdc"
     assert found.cluster.servers == ("h1:9092", "h2:9093")
-    assert (found.options.topic, found.options.partition_num, found.options.exact) == ("cdc", 6, True)
+    assert (found.options.topics, found.options.exact) == (Topics("cdc", partition_num=6), True)
     assert found.cluster.settings == {"client.id": "x", "security.protocol": "plaintext"}
 
 
@@ -86,14 +87,13 @@ def changefeed(folder: Path, text: str) -> str:
 
 def test_a_changefeed_file_completes_the_uri(tmp_path: Path) -> None:
     file = changefeed(tmp_path, '[sink]\nprotocol = "canal-json"\n[sink.kafka-config]\npartition-num = 4\n')
-    assert source("", changefeed=file).options.partition_num == 4
-    assert source("partition-num=2", changefeed=file).options.partition_num == 2
+    assert source("", changefeed=file).options.topics.partition_num == 4
+    assert source("partition-num=2", changefeed=file).options.topics.partition_num == 2
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[sink]\nprotocol = "canal-json"\ndispatchers = [{matcher = ["a.*"], topic = "{schema}"}]\n', "to topics of their own"),
         ('[sink]\nprotocol = "canal-json"\ncolumn-selectors = [{matcher = ["a.*"], columns = ["*"]}]\n', "selects columns"),
         ('[sink]\nprotokol = "canal-json"\n', "Unknown [sink] key"),
     ],
@@ -122,3 +122,94 @@ def test_a_changefeed_file_that_encodes_as_avro_is_refused(tmp_path: Path) -> No
 def test_a_source_can_be_sent_to_tasks() -> None:
     reader = source().event_source.reader
     assert pickle.loads(pickle.dumps(reader)) == reader
+
+
+SEVERAL = "protocol=canal-json&topics="
+
+
+class TestSeveralTopics:
+    def test_names_and_patterns_beside_the_default_topic(self) -> None:
+        found = source(f"{SEVERAL}orders,shop_*,!shop_tmp&partition-num=3")
+        assert found.identity == "kafka://h1:9092,h2:9093/cdc"
+        assert found.options.topics == Topics("cdc", ("orders", "shop_*"), ("shop_tmp",), 3)
+
+    def test_without_a_default_topic_they_name_the_source(self) -> None:
+        found = source(f"{SEVERAL}shop_*,orders", "kafka://h:9092/")
+        assert found.identity == "kafka://h:9092/?topics=orders,shop_*"
+
+    def test_those_that_exist_are_chosen_the_default_one_first(self) -> None:
+        topics = Topics("cdc", ("orders", "shop_*", "*_offsets"), ("shop_tmp*",))
+        present = ["__consumer_offsets", "shop_b", "shop_a", "shop_tmp1", "Shop_x", "other", "cdc"]
+        assert topics.chosen(present) == ("cdc", "shop_a", "shop_b")
+        assert topics.missing(present) == ["orders"]
+
+    def test_a_partition_is_named_by_its_number_or_with_its_topic(self) -> None:
+        topics = Topics("cdc", ("shop_*",), ("shop_tmp",), 2)
+        for place, name in {("cdc", 1): "1", ("shop_a", 12): "shop_a/12"}.items():
+            assert (topics.partition_name(*place), topics.place(name)) == (name, place)
+        assert [name for name in ("0", "2", "shop_a/7", "shop_tmp/0", "b/0") if topics.includes(name)] == ["0", "shop_a/7"]
+
+    @pytest.mark.parametrize(
+        ("rest", "base", "told"),
+        [
+            (f"{SEVERAL}a/b", URI, "topics= has 'a/b', which is no name of a Kafka topic"),
+            (SEVERAL, "kafka://h:9092/", "does not name a topic"),
+            (f"{SEVERAL}!a", "kafka://h:9092/", "does not name a topic"),
+            (
+                f"{SEVERAL}a&partition-num=2",
+                "kafka://h:9092/",
+                "partition-num is the number of partitions of the",
+            ),
+        ],
+    )
+    def test_what_cannot_be_read_is_refused(self, rest: str, base: str, told: str) -> None:
+        with pytest.raises(DefinitionError) as refused:
+            source(rest, base)
+        assert told in refused.value.message
+
+
+class TestDispatchers:
+    """To which topics a changefeed file sends tables."""
+
+    def patterns(self, folder: Path, matcher: str, topic: str, rest: str = "") -> Topics:
+        text = f'[sink]\nprotocol = "canal-json"\ndispatchers = [{{matcher = {matcher}, topic = "{topic}"}}]\n'
+        return source(rest, changefeed=changefeed(folder, text)).options.topics
+
+    @pytest.mark.parametrize(
+        ("matcher", "topic", "pattern"),
+        [
+            ('["*.*"]', "{schema}_{table}", "*_*"),
+            ('["shop.*"]', "cdc_{schema}.{table}_v1", "cdc_shop.*_v1"),
+            ('["shop.orders"]', "{schema}", "shop"),
+            ('["shop.a?"]', "{table}", "a?"),
+            ('["shop.[ab]"]', "{table}", "?"),
+            ('["/sh.p/.a"]', "{schema}-{table}", "*-*"),
+            ('["*.*"]', "plain", "plain"),
+        ],
+    )
+    def test_an_expression_becomes_a_pattern_of_its_tables(self, matcher: str, topic: str, pattern: str, tmp_path: Path) -> None:
+        assert self.patterns(tmp_path, matcher, topic) == Topics("cdc", (pattern,), any_case=True)
+
+    def test_b48_a_character_that_a_topic_cannot_have_becomes_an_underscore(self, tmp_path: Path) -> None:
+        found = self.patterns(tmp_path, '["\\"a.b\\".中文"]', "hello_{schema}_{table}")
+        assert found.patterns == ("hello_a.b___",)
+
+    @pytest.mark.parametrize(
+        ("database", "pattern"), [('\\".\\"', "_"), ('\\"..\\"', "__"), ("x" * 300, "x" * 249)], ids=["dot", "dots", "long"]
+    )
+    def test_b49_names_that_no_topic_can_have_are_replaced(self, database: str, pattern: str, tmp_path: Path) -> None:
+        assert self.patterns(tmp_path, f'["{database}.a"]', "{schema}").patterns == (pattern,)
+
+    @pytest.mark.parametrize("expression", ["{table}_{schema}", "{schema}{x}", "{schema}_{schema}", "a b"])
+    def test_b50_an_expression_that_ticdc_does_not_have_is_refused(self, expression: str, tmp_path: Path) -> None:
+        with pytest.raises(DefinitionError, match="is no topic expression of TiCDC"):
+            self.patterns(tmp_path, '["*.*"]', expression)
+
+    def test_rules_without_a_topic_and_negative_ones_name_none(self, tmp_path: Path) -> None:
+        text = 'dispatchers = [{matcher = ["a.*"], partition = "ts"}, {matcher = ["b.*", "!b.x"], topic = "{schema}"}]\n'
+        file = changefeed(tmp_path, f'[sink]\nprotocol = "canal-json"\n{text}')
+        assert source("", changefeed=file).options.topics.patterns == ("b",)
+
+    def test_topics_in_the_uri_take_precedence_and_those_left_out_are_taken_away(self, tmp_path: Path) -> None:
+        assert self.patterns(tmp_path, '["*.*"]', "{schema}", f"{SEVERAL}a").patterns == ("a",)
+        assert self.patterns(tmp_path, '["*.*"]', "{schema}", f"{SEVERAL}!a") == Topics("cdc", ("*",), ("a",), any_case=True)

@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from headrace.errors import SourceLostError, SourceNotReadyError, SourceUnreachableError
 from headrace.kafka.failures import Failures, refused_settings
@@ -28,6 +36,8 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPI
 _NO_IDS = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
 _NO_ID = "A" * 22
 """The id of 16 zero bytes."""
+_TOPICS_SHOWN = 5
+_ONE_OF = "one of the topics"
 _T = TypeVar("_T")
 # A reader has no group: it assigns itself partitions and commits nothing. librdkafka wants a name all the same.
 _FIXED = {
@@ -113,24 +123,34 @@ class KafkaClient:
             raise self._refusal(found.error, f"topic {topic}")
         return tuple(sorted(found.partitions))
 
-    def topic_id(self, topic: str) -> str:
-        """The id that the cluster gave to the topic, which no other topic has; empty if the cluster gives none (before Kafka 2.8).
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the partitions, in order, of all topics that the account may describe. Raises SourceUnreachableError."""
+        found = self._asked("list of topics", lambda seconds: self._consumer.list_topics(timeout=seconds)).topics
+        return {name: tuple(sorted(topic.partitions)) for name, topic in found.items() if topic.error is None}
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids that the cluster gave to topics, which no other topics have; empty if it gives none (before Kafka 2.8).
 
         A topic that was deleted and made again has another one. Raises SourceUnreachableError, SourceNotReadyError.
         """
-        admin = self._admin = self._admin or self._make_admin()
 
-        def ask(seconds: float) -> str | None:
+        def ask(seconds: float) -> dict[str, str]:
+            asked = self._administrator.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
             try:
-                found = admin.describe_topics(TopicCollection([topic]), request_timeout=seconds)[topic].result().topic_id
+                found = {name: str(future.result().topic_id) for name, future in asked.items()}
             except KafkaException as error:
                 if error.args[0].code() in _NO_IDS:
-                    return ""
+                    return {}
                 raise
-            text = str(found)
-            return "" if text == _NO_ID else text
+            return {name: "" if text == _NO_ID else text for name, text in found.items()}
 
-        return self._asked(f"topic {topic}", ask)
+        found = self._asked(_topics_text(topics), ask) if topics else {}
+        return {topic: found.get(topic, "") for topic in topics}
+
+    @property
+    def _administrator(self) -> AdminClient:
+        admin = self._admin = self._admin or self._make_admin()
+        return admin
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that a partition still has, and the offset after its last record that can be read now.
@@ -140,6 +160,25 @@ class KafkaClient:
         at = TopicPartition(topic, partition)
         low, high = self._asked(_place(topic, partition), lambda seconds: self._consumer.get_watermark_offsets(at, seconds))
         return low, max(low, high)
+
+    def all_ends(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """What :meth:`ends` says, of many partitions (topic and number), in two requests. Raises the same."""
+
+        def ask(spec: OffsetSpec, seconds: float) -> dict[tuple[str, int], int]:
+            asked = self._administrator.list_offsets(
+                {TopicPartition(*place): spec for place in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=seconds,
+            )
+            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+
+        if not partitions:
+            return {}
+        where = _topics_text(sorted({topic for topic, _ in partitions}))
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        first = self._asked(where, lambda seconds: ask(earliest, seconds))
+        end = self._asked(where, lambda seconds: ask(latest, seconds))
+        return {place: (first[place], max(first[place], end[place])) for place in partitions}
 
     def fetch(self, topic: str, partition: int, start: int, end: int, *, most: int = BATCH_MESSAGES) -> Iterator[Sequence[Message]]:
         """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``most``, in their order.
@@ -223,9 +262,15 @@ class KafkaClient:
         """The error to raise for an answer that will stay the same."""
         if error.code() in _UNKNOWN:
             hint = "Check the topic's name in the URI."
-            return SourceNotReadyError(f"The {where} does not exist at {self._servers}.", hint)
+            subject = f"O{where[1:]}" if where.startswith(_ONE_OF) else f"The {where}"
+            return SourceNotReadyError(f"{subject} does not exist at {self._servers}.", hint)
         self._failures.take(error)
         return self._failures.unreachable(where)
+
+
+def _topics_text(topics: Sequence[str]) -> str:
+    shown = ", ".join(topics[:_TOPICS_SHOWN]) + (f" and {len(topics) - _TOPICS_SHOWN} more" if len(topics) > _TOPICS_SHOWN else "")
+    return f"topic {shown}" if len(topics) == 1 else f"{_ONE_OF} {shown}"
 
 
 def _place(topic: str, partition: int) -> str:

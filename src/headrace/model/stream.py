@@ -27,6 +27,9 @@ class PartitionEnds:
     """What distinguishes the stream from another one that has its name later; empty if the system does not tell."""
     if_silent: str = ""
     """What to do if it never has a watermark: a sentence."""
+    leans_after: int | None = None
+    """How far (ms) the watermarks of the partitions that have ``None`` here must be ahead of its last record before they count for
+    it, too. For a partition that may get no watermarks any more. Its ``end`` must have been read after theirs."""
 
 
 @dataclass(frozen=True)

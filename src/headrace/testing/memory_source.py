@@ -23,6 +23,7 @@ from headrace.model.outcome import Notice
 from headrace.model.split import HeldSplit
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import tso_to_ms
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.stream.source import StreamEventSource
@@ -61,6 +62,12 @@ class MemoryStream:
     """Partitions that receive no watermarks for now. They never get the missed ones, so partitions promise different commit ts."""
     hidden: set[int] = field(default_factory=set)
     """Partitions that the stream does not list for now, as if their broker were down."""
+    left_out: set[str] = field(default_factory=set)
+    """Partitions that do not belong to the stream any more; see ``StreamReader.includes``."""
+    leaning: dict[int, int] = field(default_factory=dict)
+    """Partitions for which the watermarks of the others count, and how far (ms) these must be ahead; see ``PartitionEnds``."""
+    dry: set[int] = field(default_factory=set)
+    """Partitions that get watermarks only when the writer restarts, like a topic whose tables were dropped."""
     batch: int = _BATCH
     """The number of offsets in a batch of the reader."""
     skips: Random | None = None
@@ -77,8 +84,13 @@ class MemoryStream:
     @property
     def promised(self) -> int:
         """The watermark (TSO) that all partitions have reached; 0 if one has none."""
-        told = ([r.commit_ts for r in records if r.kind is RecordKind.WATERMARK] for records in self.partitions)
-        return min(max(watermarks, default=0) for watermarks in told)
+        told = [max((r.commit_ts for r in records if r.kind is RecordKind.WATERMARK), default=0) for records in self.partitions]
+        leading = min(ts for place, ts in enumerate(told) if place not in self.leaning)
+        for place, after in self.leaning.items():
+            last = max((r.commit_ts for r in self.partitions[place]), default=0)
+            if tso_to_ms(leading) - tso_to_ms(last) >= after:
+                told[place] = max(told[place], leading)
+        return min(told)
 
     # --- what an upstream calls ---------------------------------------------------------------------------------------------
 
@@ -108,8 +120,8 @@ class MemoryStream:
             self._append(0, MemoryRecord(RecordKind.STATEMENT, file.table_id, version, value))
 
     def checkpoint(self, ts: int) -> None:
-        """A watermark in each partition that is not silent."""
-        for place in sorted({*range(self.count)} - self.silent):
+        """A watermark in each partition that is neither silent nor dry."""
+        for place in sorted({*range(self.count)} - self.silent - self.dry):
             self._append(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), ts))
 
     # --- what a test does to it ---------------------------------------------------------------------------------------------
@@ -125,6 +137,16 @@ class MemoryStream:
                 self._put(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), since))
         for place, record in [(p, r) for p, r in self._log if r.commit_ts > since and r.kind is not RecordKind.WATERMARK]:
             self._put(place, record)
+
+    def add_partition(self, leans_after: int | None = None) -> int:
+        """Adds a partition, which gets its share of the rows from now on, and returns its number; see ``leaning``."""
+        place, self.count = self.count, self.count + 1
+        self.partitions.append([])
+        self.first.append(0)
+        self._waiting.append([])
+        if leans_after is not None:
+            self.leaning[place] = leans_after
+        return place
 
     def stall(self, *places: int) -> None:
         """From now on these partitions receive nothing."""
@@ -157,7 +179,7 @@ class MemoryStream:
 
     def reader(self) -> MemoryReader:
         """A reader of the present contents."""
-        return MemoryReader(self.partitions, self.first, self.hidden, batch=self.batch)
+        return MemoryReader(self.partitions, self.first, self.hidden, self.left_out, self.leaning, batch=self.batch)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
         self._log.append((place, record))
@@ -177,6 +199,8 @@ class MemoryReader:
     partitions: list[list[MemoryRecord]]
     first: list[int]
     hidden: set[int] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
+    leaning: Mapping[int, int] = field(default_factory=dict)
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
     whole_transactions: bool = False
@@ -186,8 +210,15 @@ class MemoryReader:
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions."""
         kept = zip(self.partitions, self.first, strict=True)
-        ends = [PartitionEnds(str(place), first, len(records), 100.0) for place, (records, first) in enumerate(kept)]
+        ends = [
+            PartitionEnds(str(place), first, len(records), 100.0, leans_after=self.leaning.get(place))
+            for place, (records, first) in enumerate(kept)
+        ]
         return [end for end in ends if int(end.partition) not in self.hidden]
+
+    def includes(self, partition: str) -> bool:
+        """See ``StreamReader.includes``."""
+        return partition not in self.left_out
 
     def require_start(self, after: int) -> None:
         """Nothing: tests delete records on purpose."""

@@ -13,13 +13,14 @@ from headrace.errors import DefinitionError
 from headrace.formats.values import check_time_zone
 from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
-from headrace.sources.changefeed_file import read_changefeed_file
+from headrace.sources.changefeed_file import ChangefeedFile, read_changefeed_file
+from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
 PROTOCOLS = ("canal-json", "open-protocol", "simple")
 """The protocols that are read, by TiCDC's names."""
 _OTHER_NAMES = {"default": "open-protocol"}
 _OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension", "encoding-format"})
-_OWN = frozenset({"accept-keyless", "time-zone"})
+_OWN = frozenset({"accept-keyless", "time-zone", "topics"})
 _WITHOUT_EFFECT = frozenset(
     {
         *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
@@ -34,11 +35,9 @@ _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """How to read a changefeed's topic."""
+    """How to read a changefeed's topics."""
 
-    topic: str
-    partition_num: int | None = None
-    """How many partitions the changefeed uses, from 0 on; ``None``: all of the topic."""
+    topics: Topics
     exact: bool = True
     """Whether messages have to carry a commit ts (the TiDB extension)."""
     accept_keyless: bool = False
@@ -53,7 +52,8 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
     """The options of a URI and, with lower precedence, of the changefeed file at ``changefeed``. Raises DefinitionError."""
     own = [name for name in uri.params if not name.startswith(PREFIX)]
     reject_unknown(own, URI_PARAMETERS, "parameter of a Kafka source")
-    told: dict[str, object] = _of_file(changefeed) if changefeed else {}
+    file = read_changefeed_file(changefeed) if changefeed else None
+    told: dict[str, object] = _of_file(file) if file else {}
     told.update(uri.params)
     _require_json(told)
     time_zone = str(told.get("time-zone", "UTC"))
@@ -62,8 +62,7 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
     except ValueError as error:
         raise DefinitionError(f"The options of the changefeed do not work: {error}.") from None
     return KafkaOptions(
-        _topic(uri),
-        _partitions(told),
+        _topics(uri, file, _partitions(told)),
         _flag(told, "enable-tidb-extension", True),
         _flag(told, "accept-keyless", False),
         _protocol(told),
@@ -71,21 +70,13 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
     )
 
 
-def _of_file(path: str) -> dict[str, object]:
+def _of_file(file: ChangefeedFile) -> dict[str, object]:
     """The file's options with the URI's names.
 
     Raises DefinitionError for settings with which a changefeed writes what Headrace does not read.
     """
-    file = read_changefeed_file(path)
-    dispatchers = file.sink.get("dispatchers", [])
-    topics = [rule.get("topic") for rule in dispatchers if isinstance(rule, dict)] if isinstance(dispatchers, list) else []
-    if any(topics):
-        raise DefinitionError(
-            f"The changefeed file {path} dispatches tables to topics of their own, which Headrace does not read yet.",
-            "Have the changefeed write all tables to one topic.",
-        )
     if file.sink.get("column-selectors"):
-        raise DefinitionError(f"The changefeed file {path} selects columns, which Headrace does not read from Kafka yet.")
+        raise DefinitionError(f"The changefeed file {file.path} selects columns, which Headrace does not read from Kafka yet.")
     kafka = file.section("kafka-config")
     codec = kafka.get("codec-config")
     encoding = codec if isinstance(codec, dict) else {}
@@ -114,11 +105,25 @@ def _require_json(told: Mapping[str, object]) -> None:
         raise DefinitionError(f"encoding-format must be json, not {encoding!r}.")
 
 
-def _topic(uri: Uri) -> str:
-    topic = uri.path.strip("/")
-    if not is_topic_name(topic):
-        raise DefinitionError(f"{uri.redacted()} does not name a topic.", "Write kafka://host:9092/topic?protocol=canal-json.")
-    return topic
+def _topics(uri: Uri, file: ChangefeedFile | None, partition_num: int | None) -> Topics:
+    """The topics that the URI names, and if it has no ``topics=``, those to which the changefeed file dispatches tables."""
+    default = uri.path.strip("/")
+    patterns, left_out = topics_of_text(uri.params.get("topics", ""))
+    of_file = not patterns and file is not None
+    if of_file and file is not None:
+        patterns = tuple(dict.fromkeys(patterns_of_file(file)))
+    if (default or not patterns) and not is_topic_name(default):
+        raise DefinitionError(
+            f"{uri.redacted()} does not name a topic.",
+            "Write kafka://host:9092/topic?protocol=canal-json, or name several with kafka://host:9092/?topics=a,b,shop_*.",
+        )
+    if partition_num is not None and not default:
+        raise DefinitionError(
+            "partition-num is the number of partitions of the changefeed's default topic, and the URI does not name that.",
+            "Write the default topic as the URI's path, or leave partition-num out.",
+        )
+    any_case = of_file and file is not None and not file.case_sensitive
+    return Topics(default, patterns, left_out, partition_num, any_case)
 
 
 def _partitions(told: Mapping[str, object]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.errors import SourceNotReadyError
 from headrace.formats.canal_json import CanalJsonOptions
@@ -53,9 +53,10 @@ def _shown(message: Message) -> str | None:
     return next((name for name, beginning in _BEGINNINGS.items() if beginning.match(value)), None)
 
 
-def undetected(topic: str, names: Iterable[str]) -> SourceNotReadyError:
-    """The error for a topic whose first messages show no protocol."""
+def undetected(topics: Sequence[str], names: Iterable[str]) -> SourceNotReadyError:
+    """The error for topics whose first messages show no protocol."""
+    what = f"the topic {topics[0]}" if len(topics) == 1 else f"the topics {', '.join(topics)}"
     return SourceNotReadyError(
-        f"The first messages of the topic {topic} do not show in which protocol the changefeed writes.",
+        f"The first messages of {what} do not show in which protocol the changefeed writes.",
         f"Add protocol= to the source's URI. Headrace reads {', '.join(names)}.",
     )

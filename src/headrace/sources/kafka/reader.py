@@ -1,4 +1,4 @@
-"""A topic that a changefeed writes to as a :class:`headrace.sources.stream.reader.StreamReader`."""
+"""The topics that a changefeed writes to as a :class:`headrace.sources.stream.reader.StreamReader`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
 )
+_SILENT_TOPIC = (
+    "If the changefeed does not write to this topic, leave it out (topics=…,!{topic}). TiCDC sends no watermarks to topics whose "
+    "tables were dropped: name the changefeed's default topic in the URI's path, then its watermarks count for them."
+)
+_LEANS_AFTER_MS = 60_000
+"""How far the watermarks of the default topic must be ahead of the last record of another topic before they count for it.
+
+Watermarks come about every second. They were written after everything that they promise, so this only leaves time for brokers."""
 _KEYLESS = (
     "The table has no primary key and no unique key of NOT NULL columns. TiCDC may send rows to Kafka again, and without a key a "
     "row that was sent twice looks like two equal rows."
@@ -38,17 +46,19 @@ _WITH_KEY = (
 
 @dataclass(frozen=True)
 class KafkaReader:
-    """Reads a topic, on the driver and in tasks. A range is read with a connection of its own."""
+    """Reads topics, on the driver and in tasks. A range is read with a connection of its own."""
 
     identity: str
     cluster: KafkaCluster
     options: KafkaOptions
     repeats: Repeats = Repeats.CHANGES
     """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row."""
-    _sizes: dict[int, float] = field(default_factory=dict, compare=False, repr=False)
+    _sizes: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
     """By partition, the bytes per record, as the first look at it found them."""
     _detected: list[str] = field(default_factory=list, compare=False, repr=False)
-    """The name of the protocol, once the topic's first messages have shown it."""
+    """The name of the protocol, once the topics' first messages have shown it."""
+    _missing: list[str] = field(default_factory=list, compare=False, repr=False)
+    """The topics that are named without a pattern and did not exist at the last look."""
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
         # Tasks get the detected protocol with the reader, so that each of them does not detect it again.
@@ -72,26 +82,49 @@ class KafkaReader:
         return protocol_of(self._protocol_name, self.options)
 
     def _detect(self) -> str:
-        topic = self.options.topic
-        for partition in self._client.partitions(topic)[: self.options.partition_num]:
-            first, end = self._client.ends(topic, partition)
+        partitions = self._partitions()
+        for topic, number in partitions:
+            first, end = self._client.ends(topic, number)
             try:
-                for messages in self._client.fetch(topic, partition, first, min(end, first + _FIRST_MESSAGES)):
+                for messages in self._client.fetch(topic, number, first, min(end, first + _FIRST_MESSAGES)):
                     if name := detected(messages):
                         return name
             except SourceLostError:
                 pass  # removed in this moment
-        raise undetected(topic, PROTOCOLS)
+        raise undetected(list(dict.fromkeys(topic for topic, _ in partitions)), PROTOCOLS)
+
+    def _partitions(self) -> tuple[tuple[str, int], ...]:
+        """Topic and number of each partition that the changefeed uses now, those of the default topic first.
+
+        Raises SourceUnreachableError, SourceNotReadyError.
+        """
+        topics = self.options.topics
+        present = self._client.topics() if topics.are_several else {}
+        chosen = topics.chosen(present)
+        self._missing[:] = topics.missing(present) if topics.are_several else []
+        if not chosen:
+            raise SourceNotReadyError(f"No topic of {self.identity} exists so far.", "Check the names in the source's URI.")
+        if topics.default and topics.default not in present:
+            present[topics.default] = self._client.partitions(topics.default)
+        wanted = topics.partition_num
+        if wanted is not None and len(present[topics.default]) < wanted:
+            raise SourceNotReadyError(
+                f"The topic {topics.default} has {len(present[topics.default])} partitions, and partition-num is {wanted}.",
+                "Set partition-num to the number of partitions that the changefeed uses.",
+            )
+        found = ((topic, number) for topic in chosen for number in present[topic])
+        return tuple(place for place in found if topics.includes(topics.partition_name(*place)))
 
     @property
     def notices(self) -> Sequence[Notice]:
         """See ``StreamReader.notices``."""
+        missing = (Notice(f"The topic {topic} does not exist. It is read when it is created.") for topic in self._missing)
         if not self._detected:
-            return ()
-        told = (
-            f"The source's URI names no protocol. The messages of the topic {self.options.topic} show protocol={self._detected[0]}."
-        )
-        return (Notice(told),)
+            return tuple(missing)
+        topics = self.options.topics
+        what = f"the topic {topics.default}" if topics.default else "the topics"
+        told = f"The source's URI names no protocol. The messages of {what} show protocol={self._detected[0]}."
+        return (Notice(told), *missing)
 
     @property
     def whole_transactions(self) -> bool:
@@ -111,27 +144,49 @@ class KafkaReader:
 
         The first look at a partition reads a few of its records, to learn how large they are.
         """
-        topic, wanted = self.options.topic, self.options.partition_num
-        partitions = self._client.partitions(topic)
-        if wanted is not None and len(partitions) < wanted:
-            raise SourceNotReadyError(
-                f"The topic {topic} has {len(partitions)} partitions, and partition-num is {wanted}.",
-                "Set partition-num to the number of partitions that the changefeed uses.",
-            )
-        found, topic_id = [], self._client.topic_id(topic)
-        for partition in partitions[:wanted]:
-            first, end = self._client.ends(topic, partition)
-            if partition not in self._sizes and first < end:
-                self._sizes[partition] = bytes_per_record(self._client, topic, partition, first, end)
-                _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
-            size = self._sizes.get(partition, 1.0)
-            found.append(PartitionEnds(str(partition), first, end, size, topic_id, _SURPLUS if wanted is None else ""))
-        return found
+        partitions = self._partitions()
+        while True:
+            found = self._offsets(partitions)
+            # TiCDC makes a topic before it writes, to any topic, a watermark above the topic's first row. So the watermarks up to
+            # these ends promise nothing of topics that do not exist now.
+            present = self._partitions()
+            if set(present) <= set(partitions):
+                break
+            partitions = present
+        ids = self._client.topic_ids(sorted({topic for topic, _ in found}))
+        return [self._ends(topic, number, first, end, ids[topic]) for (topic, number), (first, end) in found.items()]
+
+    def _offsets(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """The first offset and the end of partitions. The default topic's are read first, see ``PartitionEnds.leans_after``."""
+        topic = self.options.topics.default
+        first = {place: self._client.ends(*place) for place in partitions if place[0] == topic}
+        return {**first, **self._client.all_ends([place for place in partitions if place[0] != topic])}
+
+    def _ends(self, topic: str, number: int, first: int, end: int, topic_id: str) -> PartitionEnds:
+        topics = self.options.topics
+        name, is_default = topics.partition_name(topic, number), topic == topics.default
+        if name not in self._sizes and first < end:
+            self._sizes[name] = bytes_per_record(self._client, topic, number, first, end)
+            _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
+        surplus = _SURPLUS if topics.partition_num is None else ""
+        return PartitionEnds(
+            name,
+            first,
+            end,
+            self._sizes.get(name, 1.0),
+            topic_id,
+            if_silent=surplus if is_default else _SILENT_TOPIC.format(topic=topic),
+            leans_after=_LEANS_AFTER_MS if topics.default and not is_default else None,
+        )
+
+    def includes(self, partition: str) -> bool:
+        """See ``StreamReader.includes``: no partition above ``partition-num``, and no topic that the options leave out."""
+        return self.options.topics.includes(partition)
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         with self.cluster.connect() as client:
-            fetched = _fetched(client, self.options.topic, of, with_keys=self.protocol.has_keys)
+            fetched = _fetched(client, *self.options.topics.place(of.partition), of, with_keys=self.protocol.has_keys)
             yield from map(self.protocol.read, fetched)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
@@ -150,8 +205,8 @@ class KafkaReader:
         return self.protocol.decode(schema, records)
 
 
-def _fetched(client: KafkaClient, topic: str, of: Range, *, with_keys: bool) -> Iterator[Messages]:
-    place = (topic, int(of.partition), of.start, of.end)
+def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Iterator[Messages]:
+    place = (topic, number, of.start, of.end)
     if not with_keys:
         yield from (Messages(offsets, values) for offsets, values in client.fetch_values(*place))
         return

@@ -1,4 +1,4 @@
-"""A changefeed's topic as a :class:`headrace.sources.base.DataSource`."""
+"""A changefeed's topics as a :class:`headrace.sources.base.DataSource`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ _OPTIONS = frozenset({"changefeed"})
 def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> KafkaSource:
     """The source that a URI ``kafka://host:port[,host:port]/topic?protocol=…`` names.
 
-    The option ``changefeed`` is the path of a changefeed file, for settings that are not in the URI. Does not connect. Raises
-    DefinitionError.
+    ``topics=a,b,shop_*`` names further topics. The option ``changefeed`` is the path of a changefeed file, for settings that are
+    not in the URI. Does not connect. Raises DefinitionError.
     """
     reject_unknown(options, _OPTIONS, "option of a Kafka source")
     parsed = parse_uri(uri)
     read = read_options(parsed, text_of(options, "changefeed"))
-    return KafkaSource(parsed.redacted().rstrip("/"), cluster_of(parsed), read)
+    servers = parsed.redacted().removesuffix(parsed.path)
+    return KafkaSource(f"{servers}/{read.topics.text}", cluster_of(parsed), read)
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A topic that one changefeed writes to."""
+    """The topics that one changefeed writes to."""
 
     identity: str
     cluster: KafkaCluster

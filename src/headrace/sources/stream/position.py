@@ -32,6 +32,11 @@ class PartitionPosition:
         """The offset up to which records had been read when the position was written."""
         return self.marks[-1].offset if self.marks else self.offset
 
+    @property
+    def reached(self) -> int:
+        """The greatest commit ts (TSO) of the records that had been read; 0 if that is not known."""
+        return self.marks[-1].reached if self.marks else 0
+
     def with_marks(self, found: Iterable[Mark]) -> PartitionPosition:
         """The position with marks of records read after the known ones."""
         known = list(self.marks)

@@ -54,9 +54,17 @@ class StreamReader(Protocol):
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions with their present offsets. Called on the driver, at each poll.
 
-        A new partition must be listed before the others have a watermark above the commit ts of its first record; from then on it
-        limits the pipeline's watermark. Otherwise its changes below what was applied meanwhile are reported and not applied. Reads
-        no record. Raises SourceUnreachableError.
+        A new partition may appear at any time, and is read from its first record. It must be listed before the others have a
+        watermark above the commit ts of that record; from then on it limits the pipeline's watermark. Otherwise its changes below
+        what was applied meanwhile are reported and not applied. So a reader lists the partitions again after it has read the
+        offsets, until there is no new one. Reads no record. Raises SourceUnreachableError.
+        """
+        ...
+
+    def includes(self, partition: str) -> bool:
+        """Whether a partition that was known before still belongs to the stream, as it is configured now.
+
+        One that does not is not waited for, and what was not applied of it is left out. Looks at the configuration only.
         """
         ...
 

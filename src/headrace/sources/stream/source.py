@@ -22,7 +22,7 @@ from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
 from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
-from headrace.model.outcome import Notice, Problem, SplitReport
+from headrace.model.outcome import Problem, SplitReport
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
 from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
@@ -32,6 +32,7 @@ from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.late import late_notices
 from headrace.sources.stream.position import StreamPosition
+from headrace.sources.stream.promises import Promises, absent_notices
 from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.silent import silent_notices
 from headrace.sources.stream.stage import stage
@@ -122,7 +123,8 @@ class StreamEventSource:
         reached = bound.reached if bound is not None else lambda _: checkpoint
         history = StreamHistory(shapes or {}, staged.statements())
         latest = latest_tso(time.time())
-        watermark = _final(staged, partitions, place, least, latest) if final else _watermark(staged, partitions, place, least)
+        promises = self._promises(staged, partitions, place, least)
+        watermark = promises.final(latest) if final else promises.watermark
         if self._is_cleared(kept, watermark):
             self._remove(_keys(staged))
             return self.poll(position, checkpoint, final=final, bound=bound, shapes=shapes)
@@ -143,8 +145,8 @@ class StreamEventSource:
             notices=(
                 *self.reader.notices,
                 *records_of_no_table(problems),
-                *_absent(partitions, place, staged),
-                *silent_notices(staged, partitions, place, least),
+                *absent_notices(promises.absent),
+                *silent_notices(promises),
                 *watermarks_ahead(staged),
                 *waiting_changes(staged, latest),
                 *late,
@@ -188,23 +190,29 @@ class StreamEventSource:
             streams = {**staged.streams, **{p.partition: p.stream for p in partitions if p.stream}}
             # A partition that a run has seen stays known even if the stream does not list it for a moment.
             begins = {**staged.begins, **{p.partition: staged.begins.get(p.partition, _begin(p, place)) for p in partitions}}
-            _require_named(partitions, place, staged)
-            ranges, unread = _to_stage(partitions, place, replace(staged, begins=begins), limit, least)
+            _require_named(partitions, place, staged, self.reader)
+            before = self._promises(replace(staged, begins=begins), partitions, place, least)
+            ranges, unread = _to_stage(before, limit)
             reports = run(self, ranges)
             _require_kept(ranges, self._ends({**place.streams, **streams}) if ranges else partitions)
             staged = Staged((*staged.reports, *reports), begins, streams)
-            more = bool(unread) and _holding(staged, partitions, place, least) <= unread - staged.blocked(place)
-            if not more or _watermark(staged, partitions, place, least) >= at_least:
+            promises = self._promises(staged, partitions, place, least)
+            more = bool(unread) and promises.holding <= unread - staged.blocked(place)
+            if not more or promises.watermark >= at_least:
                 return staged, partitions, more
+
+    def _promises(self, staged: Staged, partitions: Sequence[PartitionEnds], place: StreamPosition, least: int) -> Promises:
+        known = place.partitions.keys() | staged.begins.keys()
+        left_out = frozenset(name for name in known if not self.reader.includes(name))
+        return Promises(staged, partitions, place, least, left_out)
 
     def _ends(self, streams: Mapping[str, str]) -> Sequence[PartitionEnds]:
         """The present partitions. Raises SourceLostError if one is of another stream than ``streams`` says, and as the reader."""
         partitions = self.reader.ends()
         for partition in partitions:
             if partition.stream and streams.get(partition.partition, partition.stream) != partition.stream:
-                raise SourceLostError(
-                    f"{self.reader.identity} is another stream than the one that was read: it was deleted and made again.", _ANEW
-                )
+                what = f"Partition {partition.partition} of {self.reader.identity}"
+                raise SourceLostError(f"{what} is another stream than the one that was read: it was deleted and made again.", _ANEW)
         return partitions
 
     def advance(
@@ -251,7 +259,8 @@ class StreamEventSource:
         begins = StreamPosition.parse(position).back_to(since)
         named = {p.partition: p for p in self.reader.ends()}
         gone = [p for p in named.values() if begins.of(p.partition).offset < p.first]
-        hidden = sorted(name for name, at in begins.partitions.items() if name not in named and at.offset < at.read_to)
+        absent = {name for name in begins.partitions.keys() - named.keys() if self.reader.includes(name)}
+        hidden = sorted(name for name in absent if begins.of(name).offset < begins.of(name).read_to)
         return (
             *(f"records before offset {p.first} of partition {p.partition}" for p in gone),
             *(f"partition {name}" for name in hidden),
@@ -427,21 +436,20 @@ def _keys(learned: Learned | None) -> set[str]:
     return {piece.key for report in reports for piece in report.pieces}
 
 
-def _to_stage(
-    partitions: Sequence[PartitionEnds], place: StreamPosition, staged: Staged, limit: int, least: int
-) -> tuple[list[Range], set[str]]:
+def _to_stage(promises: Promises, limit: int) -> tuple[list[Range], set[str]]:
     """What to stage next: in each partition the records after the staged ones, ``limit`` bytes in total (0: all).
 
     Also returns the partitions that have records left for the next time, including those that are not read now. Records that were
     read before the position was written do not count for the limit.
 
-    If much is staged that no watermark releases, only the partitions that limit it (``least``, a TSO, at least) are read further,
-    and none whose records promise nothing. Raises SourceLostError.
+    If much is staged that no watermark releases, only the partitions that limit it are read further, and none whose records
+    promise nothing. Raises SourceLostError.
     """
+    partitions, place, staged = promises.partitions, promises.place, promises.staged
     ends = staged.ends()
     read = {p.partition for p in partitions}
     if limit and staged.size > _STALLED_TIMES * limit:
-        read &= _holding(staged, partitions, place, least) - staged.blocked(place)
+        read &= promises.holding - staged.blocked(place)
     found: list[Range] = []
     unread: set[str] = set()
     for partition in partitions:
@@ -481,13 +489,13 @@ def _begin(partition: PartitionEnds, place: StreamPosition) -> int:
     return known.offset if place.partitions else partition.first
 
 
-def _require_named(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> None:
+def _require_named(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged, reader: StreamReader) -> None:
     """Raises SourceUnreachableError for a partition that cannot be read now and has needed records below the watermark.
 
     Otherwise a table that is behind would miss its own rows there, or schema changes for which it waits.
     """
     ends = staged.ends()
-    for name in sorted(place.partitions.keys() - {p.partition for p in partitions}):
+    for name in filter(reader.includes, sorted(place.partitions.keys() - {p.partition for p in partitions})):
         known = place.of(name)
         begin = ends.get(name, known.offset)
         if begin < known.read_to:
@@ -525,43 +533,6 @@ def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
     return [
         Range(partition.partition, start, min(start + step, end), int(size * (min(start + step, end) - start))) for start in starts
     ]
-
-
-def _names(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition) -> set[str]:
-    """All partitions that were ever known. One that the stream does not list for a moment still limits the watermark."""
-    return {p.partition for p in partitions} | place.partitions.keys() | staged.begins.keys()
-
-
-def _watermark(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> int:
-    """The ts up to which all partitions are complete, at least ``least`` (TSO)."""
-    promised = staged.watermarks(place)
-    return max(least, min((promised.get(name, least) for name in _names(staged, partitions, place)), default=least))
-
-
-def _holding(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int) -> set[str]:
-    """The partitions that limit the watermark: it rises when all of them promise more. Some may not be listed any more."""
-    promised, watermark = staged.watermarks(place), _watermark(staged, partitions, place, least)
-    return {name for name in _names(staged, partitions, place) if promised.get(name, least) <= watermark}
-
-
-def _final(staged: Staged, partitions: Iterable[PartitionEnds], place: StreamPosition, least: int, latest: int) -> int:
-    """The greatest ts of all existing data, except for those above ``latest`` (TSO).
-
-    If a partition cannot be read to its end, not more than it had promised.
-    """
-    pieces = [piece.max_ts for report in staged.reports for piece in report.pieces]
-    changes = [statement.commit_ts for report in staged.reports for statement in report.statements]
-    promised = staged.watermarks(place)
-    held = staged.blocked(place) | (_names(staged, (), place) - {p.partition for p in partitions})
-    greatest = max([least, *(ts for ts in (*pieces, *changes) if ts <= latest)])
-    return max(least, min([greatest, *(promised.get(name, least) for name in held)]))
-
-
-def _absent(partitions: Iterable[PartitionEnds], place: StreamPosition, staged: Staged) -> Iterator[Notice]:
-    for name in sorted(_names(staged, (), place) - {p.partition for p in partitions}):
-        yield Notice(
-            f"The stream does not name its partition {name} any more: nothing above its watermark is applied until it does."
-        )
 
 
 def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int) -> Iterator[Problem]:

@@ -67,6 +67,11 @@ class Staged:
         """The offset up to which each partition is staged."""
         return {report.range.partition: report.range.end for report in self.reports}
 
+    def reached(self, partition: str) -> int:
+        """The greatest commit ts (TSO) of a staged record of the partition, a watermark's included; 0 if there is none."""
+        of_partition = (report for report in self.reports if report.range.partition == partition)
+        return max((mark.reached for report in of_partition for mark in report.marks), default=0)
+
     def statements(self) -> Iterator[StreamStatement]:
         """All schema changes, each with the record before it, even if that is in another range."""
         before: dict[str, int] = {}

@@ -20,8 +20,8 @@ from headrace.model.tso import CLOCK_TOLERANCE
 from headrace.model.uri import Uri, near_match, reject_unknown
 from headrace.places.location import STORE_PARAMETERS
 from headrace.sources.changefeed_file import read_changefeed_file
+from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.ticdc_storage.paths import DateSeparator
-from headrace.sources.ticdc_storage.selectors import ColumnSelector, ColumnSelectors, is_plain
 
 _CSV_KEYS = frozenset(
     {
@@ -175,26 +175,7 @@ def _read_changefeed(path: str) -> tuple[dict[str, object], ColumnSelectors]:
     told: dict[str, object] = {key: value for key, value in file.sink.items() if key in _SINK_KEYS}
     told.update(file.section("csv", _CSV_KEYS))
     told.update({key: value for key, value in file.section("cloud-storage-config").items() if key in _STORAGE_KEYS})
-    return told, _selectors(file.sink, file.case_sensitive, path)
-
-
-def _selectors(sink: Mapping[str, object], case_sensitive: bool, path: str) -> ColumnSelectors:
-    entries = sink.get("column-selectors", [])
-    selectors = []
-    for entry in entries if isinstance(entries, list) else [entries]:
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in ("matcher", "columns")):
-            raise DefinitionError(
-                f"A column selector in the changefeed file {path} lacks its lists.", "Write matcher = […] and columns = […]."
-            )
-        rules = [str(rule) for key in ("matcher", "columns") for rule in entry[key]]
-        if unread := next((rule for rule in rules if not is_plain(rule)), None):
-            raise DefinitionError(
-                f"The rule {unread!r} of a column selector in the changefeed file {path} is a regular expression, or has escapes, "
-                "which Headrace does not read.",
-                "Name the tables and columns, or use * and ?: the selector that TiCDC uses for a table has to be the same.",
-            )
-        selectors.append(ColumnSelector(tuple(map(str, entry["matcher"])), tuple(map(str, entry["columns"]))))
-    return ColumnSelectors(tuple(selectors), case_sensitive)
+    return told, read_selectors(file)
 
 
 def _unescaped(key: str, value: str) -> str:

@@ -83,8 +83,12 @@ class BinlogReader:
         first, end = self._client.ends(self.options.topic, PARTITION)
         if not self._sizes and first < end:
             self._sizes.append(bytes_per_record(self._client, self.options.topic, PARTITION, first, end))
-        topic_id = self._client.topic_id(self.options.topic)
+        topic_id = self._client.topic_ids([self.options.topic])[self.options.topic]
         return [PartitionEnds(str(PARTITION), first, end, self._sizes[0] if self._sizes else 1.0, topic_id)]
+
+    def includes(self, partition: str) -> bool:
+        """See ``StreamReader.includes``."""
+        return partition == str(PARTITION)
 
     def require_start(self, after: int) -> None:
         """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO)."""
