@@ -223,6 +223,8 @@ def inspect(
 def status(
     file: DefinitionFile = None,
     definition: Definition = None,
+    source: Source = None,
+    changefeed: Changefeed = None,
     sink: Sink = None,
     name: Annotated[
         str | None,
@@ -233,16 +235,20 @@ def status(
     ledger: LedgerAt = None,
     json: Json = False,
 ) -> int:
-    """Show what the ledger in a target says: checkpoint, lag, tables, last cuts."""
+    """Show what the ledger in a target says: checkpoint, lag, tables, last cuts.
+
+    With the source of a Kafka topic, also how many records the pipeline is behind, and how soon the broker removes needed ones.
+    """
     from headrace.cli.status import show_status
     from headrace.pipeline.definition import Settings
     from headrace.pipeline.registry import open_source, source_options
 
     definition = one_file(file, definition)
-    settings = completed(Settings(sink=sink, name=name, ledger=ledger), definition)
+    path = str(changefeed) if changefeed else None
+    settings = completed(Settings(source=source, changefeed=path, sink=sink, name=name, ledger=ledger), definition)
     asked = settings.name or ("default" if definition else "")
-    source = open_source(settings.source_uri, source_options(settings.changefeed)) if definition else None
-    return show_status(settings.target, asked, make_output(json=json), source)
+    opened = open_source(settings.source_uri, source_options(settings.changefeed)) if definition or source else None
+    return show_status(settings.target, asked, make_output(json=json), opened)
 
 
 @app.command("replay-dead-letters", short_help="Apply dead letters again after a repair.")

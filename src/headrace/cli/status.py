@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
+from headrace.cli.backlogs import backlog_fields, backlog_of, retention_warnings, show_backlog
 from headrace.cli.ledgers import require_place
 from headrace.cli.output import Output
 from headrace.cli.progress import NOTHING_APPLIED, checkpoint_text, counted, lag_seconds
 from headrace.cli.remedies import is_held, ways_on
 from headrace.cli.stopped_tables import needs, reads_stream, removal
 from headrace.errors import DefinitionError
+from headrace.model.backlog import PartitionBacklog
 from headrace.model.ledger import CutRecord, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.assembly import Target
@@ -26,7 +29,8 @@ _ROW_COLUMNS = ("rows", "netted", "written", "refused", "left", "passed")
 def show_status(target: Target, name: str, output: Output, source: DataSource | None = None) -> int:
     """Prints each pipeline of the target's ledger, or only the named one. Raises DefinitionError if there is none.
 
-    With ``source`` it also warns about files that a stopped table needs and that the source will remove.
+    With ``source`` it also shows how far the pipeline is behind it, and warns about what is still needed and that the source will
+    remove.
     """
     parts, of_stream = target.assembled(), reads_stream(source)
     with parts.opened() as ledger:
@@ -37,10 +41,13 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
             require_place(ledger, f"There is {what}")
             raise DefinitionError(f"{parts.sink.identity} holds {what}.", "The first headrace run creates it.")
         for state in states:
+            backlog = backlog_of(state, source, output)
             if output.is_json:
-                output.event("status", **status_fields(state, of_stream=of_stream))
+                output.event("status", **status_fields(state, of_stream=of_stream), **backlog_fields(backlog))
             else:
-                _print(state, parts.sink.identity, output, of_stream=of_stream)
+                _print(state, parts.sink.identity, output, backlog, of_stream=of_stream)
+            for told in retention_warnings(backlog or ()):
+                output.warning(told)
             for table_id, held in needs(state, source).items() if source else ():
                 if told := removal(held):
                     output.warning(f"table {table_id} is stopped: {told}.")
@@ -84,11 +91,15 @@ def _cut_fields(cut: CutRecord) -> dict[str, object]:
     return {**asdict(cut), "exact": int(cut.precision.is_exact), "commit_ts": str(cut.precision)}
 
 
-def _print(state: LedgerState, target: str, output: Output, *, of_stream: bool = False) -> None:
+def _print(
+    state: LedgerState, target: str, output: Output, backlog: Sequence[PartitionBacklog] | None, *, of_stream: bool = False
+) -> None:
     output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
     output.line(f"checkpoint {checkpoint_text(state.checkpoint)}" if state.checkpoint else NOTHING_APPLIED)
     if state.attempted > state.checkpoint:
         output.line(f"a cut up to {format_tso(state.attempted)} is unfinished: the target may be ahead of the checkpoint")
+    if backlog is not None:
+        show_backlog(backlog, output)
     if state.cuts and not (precision := state.cuts[-1].precision).is_exact:
         output.line(f"commit ts of the source's rows: {precision}; tables are consistent with each other only eventually")
     rows = [

@@ -6,7 +6,7 @@ It never creates a topic, and never waits without a limit. Its errors are senten
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -20,10 +20,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from headrace.errors import SourceLostError, SourceNotReadyError, SourceUnreachableError
-from headrace.kafka.failures import Failures, refused_settings
+from headrace.kafka.failures import RIGHTS, Failures, refused_settings
 
 WAIT_SECONDS = 30.0
 """How long a request, or a fetch without any progress, may take."""
@@ -151,6 +151,25 @@ class KafkaClient:
     def _administrator(self) -> AdminClient:
         admin = self._admin = self._admin or self._make_admin()
         return admin
+
+    def topic_settings(self, topic: str, names: Collection[str]) -> dict[str, str] | None:
+        """The values that the topic has for these settings; ``None`` if the account may not read them (DESCRIBE_CONFIGS).
+
+        Raises SourceUnreachableError, SourceNotReadyError.
+        """
+        of_topic = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+        def ask(seconds: float) -> tuple[dict[str, str] | None]:
+            (asked,) = self._administrator.describe_configs([of_topic], request_timeout=seconds).values()
+            try:
+                found = asked.result()
+            except KafkaException as error:
+                if error.args[0].code() in RIGHTS:
+                    return (None,)
+                raise
+            return ({name: found[name].value for name in names if name in found},)
+
+        return self._asked(f"topic {topic}", ask)[0]
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that a partition still has, and the offset after its last record that can be read now.

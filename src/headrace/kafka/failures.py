@@ -18,7 +18,8 @@ _LOGIN = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
-_RIGHTS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+RIGHTS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+"""The codes of errors for rights that the account lacks."""
 _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._WAIT_COORD})
 """A reader belongs to no group, though librdkafka looks for the coordinator of one."""
 _VAGUE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
@@ -33,7 +34,7 @@ _CAUSES = (
         "TLS fails",
         "Check the certificate authority (ca) and that the server's name is in its certificate.",
     ),
-    (_RIGHTS, "access is denied", "The account needs the rights DESCRIBE and READ on the topic."),
+    (RIGHTS, "access is denied", "The account needs the rights DESCRIBE and READ on the topic."),
     (frozenset({KafkaError._RESOLVE}), "the server's name is unknown", "Check the servers in the URI."),
 )
 _NO_CONNECTION = "Check the servers in the URI, and that the brokers' advertised listeners can be reached from this machine."

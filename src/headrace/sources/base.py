@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.model.backlog import PartitionBacklog
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
@@ -267,6 +268,18 @@ class InspectableSource(Protocol):
 
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
         """Reads everything and reports all errors. Raises what :meth:`inspect` raises."""
+        ...
+
+
+@runtime_checkable
+class LaggingSource(Protocol):
+    """An optional part of a :class:`DataSource`: a stream reports how far a pipeline is behind its ends. Only reads."""
+
+    def backlog(self, position: str) -> Sequence[PartitionBacklog]:
+        """What a pipeline at this position has yet to take of each partition, and how long that is kept.
+
+        Raises SourceUnreachableError, SourceNotReadyError.
+        """
         ...
 
 

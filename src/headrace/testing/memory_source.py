@@ -16,6 +16,7 @@ from random import Random
 
 import pyarrow as pa
 
+from headrace.model.backlog import Kept
 from headrace.model.block import COMMIT_TS, KIND, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
@@ -219,6 +220,10 @@ class MemoryReader:
     def includes(self, partition: str) -> bool:
         """See ``StreamReader.includes``."""
         return partition not in self.left_out
+
+    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+        """Nothing: the stream keeps records until a test deletes them."""
+        return {}
 
     def require_start(self, after: int) -> None:
         """Nothing: tests delete records on purpose."""

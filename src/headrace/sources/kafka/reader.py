@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
 from headrace.kafka.client import KafkaClient
+from headrace.kafka.retention import Record, kept
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
+from headrace.model.backlog import Kept
 from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
@@ -182,6 +184,11 @@ class KafkaReader:
     def includes(self, partition: str) -> bool:
         """See ``StreamReader.includes``: no partition above ``partition-num``, and no topic that the options leave out."""
         return self.options.topics.includes(partition)
+
+    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+        """See ``StreamReader.kept``."""
+        records = {name: Record(*self.options.topics.place(name), offset) for name, offset in offsets.items()}
+        return kept(self._client, records, ends)
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""

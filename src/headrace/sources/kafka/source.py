@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
+from headrace.model.backlog import PartitionBacklog
 from headrace.model.inspection import Checkup, Inspection
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
@@ -13,6 +14,7 @@ from headrace.sources.base import Progress
 from headrace.sources.kafka.options import KafkaOptions, read_options
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.stream import StreamEventSource
+from headrace.sources.stream.backlog import backlog_of
 from headrace.sources.stream.inspection import Described, check_stream, inspect_stream
 
 _OPTIONS = frozenset({"changefeed"})
@@ -57,6 +59,10 @@ class KafkaSource:
         """See ``InspectableSource.check``."""
         reader = self._reader
         return check_stream(reader, _described(reader), progress)
+
+    def backlog(self, position: str) -> list[PartitionBacklog]:
+        """See ``LaggingSource.backlog``."""
+        return backlog_of(self._reader, position)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""

@@ -64,9 +64,9 @@ def _notice(table_id: TableId, partition: str, found: list[_Late], applied_to: i
     count, place = sum(counts), PlaceInStream(partition, min(firsts), max(lasts))
     return Notice(
         f"{count} changes came too late: everything up to {tso_and_time(applied_to)} was applied before the partition had declared "
-        "it complete, because of --until-end or because the stream did not name the partition yet. The late changes are not "
-        "applied. If they only repeat earlier ones, nothing is missing. Otherwise load the table anew, and go on with headrace "
-        f"table resync {word(table_id)} --at.",
+        "it complete, because of --until-end, because the stream did not name the partition yet, or because it had no watermarks "
+        "for a while. The late changes are not applied. If they only repeat earlier ones, nothing is missing. Otherwise load the "
+        f"table anew, and go on with headrace table resync {word(table_id)} --at.",
         table_id,
         place,
         missing=(min(earliest), max(latest)),

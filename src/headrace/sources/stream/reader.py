@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.model.backlog import Kept
 from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
@@ -65,6 +66,13 @@ class StreamReader(Protocol):
         """Whether a partition that was known before still belongs to the stream, as it is configured now.
 
         One that does not is not waited for, and what was not applied of it is left out. Looks at the configuration only.
+        """
+        ...
+
+    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+        """By partition, how long the first record from an offset on is kept. Called on the driver, about once a minute.
+
+        ``ends`` are those of all partitions. A partition is left out if the stream does not tell. Raises SourceUnreachableError.
         """
         ...
 

@@ -29,6 +29,7 @@ from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
 from headrace.model.table import TableId
 from headrace.model.tso import latest_tso
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
+from headrace.sources.stream.backlog import RetentionWatch
 from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.late import late_notices
 from headrace.sources.stream.position import StreamPosition
@@ -75,6 +76,7 @@ class StreamEventSource:
         self.reader = reader
         self._place: StagingPlace = place or _NoPlace()
         self._run = run
+        self._watch = RetentionWatch()
 
     def __reduce__(self) -> tuple[Callable[..., StreamEventSource], tuple[object, ...]]:
         return StreamEventSource, (self.reader, self._place)
@@ -149,6 +151,7 @@ class StreamEventSource:
                 *silent_notices(promises),
                 *watermarks_ahead(staged),
                 *waiting_changes(staged, latest),
+                *self._watch.notices(self.reader, place, partitions),
                 *late,
             ),
             repeats=self.reader.repeats,

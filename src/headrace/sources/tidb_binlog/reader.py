@@ -6,7 +6,7 @@ follows: Drainer sends them in the order of their commit ts, and begins again at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,8 +23,10 @@ from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.wire import peek_commit_ts
 from headrace.kafka.client import KafkaClient
+from headrace.kafka.retention import Record, kept
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
+from headrace.model.backlog import Kept
 from headrace.model.block import SEQ
 from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
@@ -89,6 +91,11 @@ class BinlogReader:
     def includes(self, partition: str) -> bool:
         """See ``StreamReader.includes``."""
         return partition == str(PARTITION)
+
+    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+        """See ``StreamReader.kept``."""
+        records = {name: Record(self.options.topic, PARTITION, offset) for name, offset in offsets.items()}
+        return kept(self._client, records, ends)
 
     def require_start(self, after: int) -> None:
         """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO)."""

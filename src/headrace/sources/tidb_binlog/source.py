@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
+from headrace.model.backlog import PartitionBacklog
 from headrace.model.inspection import Checkup, Inspection
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import HeldSplit
@@ -12,6 +13,7 @@ from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown
 from headrace.sources.base import Progress
 from headrace.sources.stream import StreamEventSource
+from headrace.sources.stream.backlog import backlog_of
 from headrace.sources.stream.inspection import Described, check_stream, inspect_stream
 from headrace.sources.tidb_binlog.options import BinlogOptions, read_options
 from headrace.sources.tidb_binlog.reader import BinlogReader
@@ -55,6 +57,10 @@ class BinlogSource:
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
         """See ``InspectableSource.check``."""
         return check_stream(self._reader, _DESCRIBED, progress)
+
+    def backlog(self, position: str) -> list[PartitionBacklog]:
+        """See ``LaggingSource.backlog``."""
+        return backlog_of(self._reader, position)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
         """See ``DataSource.carried``: rows carry all columns but generated ones."""
