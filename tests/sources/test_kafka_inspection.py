@@ -108,3 +108,70 @@ def test_the_commands_print_it(kafka: KafkaBroker, tmp_path: Path, capsys: pytes
     assert "nothing wrong found" in told
     assert main(["validate", "--source", uri, "--sink", f"duckdb://{tmp_path}/x.duckdb", "--no-spark"]) == 0
     assert "can be read; headrace inspect shows what is in it" in capsys.readouterr().out
+
+
+def test_each_partition_is_told_with_its_offsets_tables_and_watermark(
+    kafka: KafkaBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = kafka.make_topic(2)
+    kafka.write(topic, [Record(value) for value in (database_created(1), created(2), row(4, 1), watermark(5))])
+    kafka.write(topic, [Record(value, 1) for value in (created(2, "b"), row(4, 1, table="b"), row(5, 2), watermark(3))])
+    found = open_source(kafka.uri(topic)).inspect()
+    told = [(p.partition, p.first, p.end, p.watermark, p.tables) for p in found.partitions]
+    assert told == [("0", 0, 4, tso(5), (A,)), ("1", 0, 4, tso(3), (A, B))]
+    assert found.checkpoint == tso(3)
+    lags = [p.lag_seconds for p in found.partitions]
+    assert None not in lags
+    assert lags[1] - lags[0] == pytest.approx(2, abs=0.5)  # type: ignore[operator]
+    assert main(["inspect", kafka.uri(topic)]) == 0
+    printed = capsys.readouterr().out
+    assert "partitions" in printed
+    assert format_tso(tso(3)) in printed
+
+
+def test_the_topics_of_a_changefeed_are_told_together(kafka: KafkaBroker) -> None:
+    topic = kafka.make_topic()
+    orders, old = (kafka.make_topic(name=f"{topic}_{name}") for name in ("orders", "old"))
+    kafka.write(topic, [Record(value) for value in (database_created(1), watermark(90))])
+    kafka.write(orders, [Record(value) for value in (created(2), row(4, 1), watermark(88))])
+    kafka.write(old, [Record(value) for value in (created(2, "b"), row(4, 1, table="b"), watermark(5))])
+    found = open_source(kafka.uri(topic, topics=f"{topic}_*")).inspect()
+    assert {p.partition: p.tables for p in found.partitions} == {"0": (), f"{orders}/0": (A,), f"{old}/0": (B,)}
+    assert found.checkpoint == tso(88)
+    assert [(finding.kind, finding.severity) for finding in found.findings] == [("no-watermark", Severity.INFO)]
+    assert found.findings[0].message.startswith(f"Partition {old}/0 gets no watermarks now.")
+
+
+class TestTwoWriters:
+    def test_a_row_that_a_watermark_before_it_promised_is_not_its_writers(self, kafka: KafkaBroker) -> None:
+        values = (database_created(1), created(2), created(2, "b"), row(4, 1), watermark(8), row(6, 1, table="b"), watermark(9))
+        (finding,) = open_source(filled(kafka, *values)).inspect().findings
+        assert (finding.kind, finding.table_id, finding.file, finding.severity) == (
+            "two-writers",
+            B,
+            "partition 0, offset 5",
+            Severity.ERROR,
+        )
+
+    def test_a_watermark_that_goes_back_and_forth_is_that_of_two(self, kafka: KafkaBroker) -> None:
+        values = (database_created(1), created(2), *map(watermark, (5, 4, 6, 5, 7, 6, 8)))
+        kinds = {(f.kind, f.severity) for f in open_source(filled(kafka, *values)).inspect().findings}
+        assert ("two-writers", Severity.WARNING) in kinds
+
+    def test_a_restart_is_no_second_writer(self, kafka: KafkaBroker) -> None:
+        """It repeats rows, also in another partition than before, and its watermarks rise from where they went back to."""
+        topic = kafka.make_topic(2)
+        tables = (database_created(1), created(2))
+        first = (*tables, row(4, 1), watermark(5), row(6, 2), row(7, 3), watermark(9))
+        again = (watermark(5), row(6, 2), row(7, 3), watermark(6), watermark(8), watermark(10))
+        kafka.write(topic, [Record(value) for value in (*first, *again)])
+        kafka.write(topic, [Record(value, 1) for value in (watermark(9), row(7, 3), watermark(10))])
+        kinds = {f.kind for f in open_source(kafka.uri(topic)).inspect().findings}
+        assert kinds == {"watermark-goes-back"}
+
+    def test_what_is_not_kept_any_more_may_have_been_repeated(self, kafka: KafkaBroker) -> None:
+        topic = kafka.make_topic()
+        values = (database_created(1), created(2), row(4, 1), created(2), watermark(5), row(4, 1))
+        kafka.write(topic, [Record(value) for value in values])
+        kafka.delete_records(topic, 3)
+        assert not [f for f in open_source(kafka.uri(topic)).inspect().findings if f.kind == "two-writers"]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from headrace.cli.output import Output
 from headrace.cli.progress import seconds_text
 from headrace.errors import EXIT_OK, EXIT_TABLE_STOPPED, DefinitionError
-from headrace.model.inspection import Checkup, Finding, Inspection, Severity, TableInspection
+from headrace.model.inspection import Checkup, Finding, Inspection, PartitionInspection, Severity, TableInspection
 from headrace.model.tso import format_tso
 from headrace.pipeline.registry import open_source, source_options
 from headrace.sources.base import InspectableSource
@@ -79,6 +79,9 @@ def _show_contents(found: Inspection, rows: bool, output: Output) -> None:
     output.line(f"{found.place} ({found.protocol}, commit ts: {found.commit_ts})")
     output.line(_checkpoint_text(found))
     output.line(f"databases: {', '.join(found.databases) or 'none'}")
+    if found.partitions:
+        rows_of = [_partition_row(partition) for partition in found.partitions]
+        output.table("partitions", ("partition", "first offset", "end", "tables", "watermark", "lag"), rows_of)
     columns = ("table", "versions", "files", "bytes", "rows") if rows else ("table", "versions", "files", "bytes")
     output.table("tables", columns, [_table_row(table, rows) for table in found.tables])
     versions = [
@@ -127,6 +130,11 @@ def _checkpoint_text(found: Inspection) -> str:
     if found.checkpoint is None or found.lag_seconds is None:
         return "checkpoint: none yet, so nothing can be applied"
     return f"checkpoint {format_tso(found.checkpoint)} ({found.checkpoint}), lag {seconds_text(found.lag_seconds)}"
+
+
+def _partition_row(of: PartitionInspection) -> tuple[object, ...]:
+    lag = "" if of.lag_seconds is None else seconds_text(of.lag_seconds)
+    return (of.partition, of.first, of.end, len(of.tables), "none" if of.watermark is None else format_tso(of.watermark), lag)
 
 
 def _table_row(table: TableInspection, rows: bool) -> tuple[object, ...]:

@@ -78,6 +78,21 @@ class TableInspection:
 
 
 @dataclass(frozen=True)
+class PartitionInspection:
+    """One partition of a stream. Records have the offsets from ``first`` up to ``end``, exclusive."""
+
+    partition: str
+    first: int
+    end: int
+    watermark: int | None
+    """Its greatest watermark (TSO); ``None`` if it has none."""
+    lag_seconds: float | None
+    """The age of that watermark in seconds."""
+    tables: tuple[TableId, ...]
+    """The tables of which it has rows."""
+
+
+@dataclass(frozen=True)
 class Inspection:
     """The contents of a source."""
 
@@ -92,6 +107,8 @@ class Inspection:
     databases: tuple[str, ...]
     tables: tuple[TableInspection, ...]
     findings: tuple[Finding, ...]
+    partitions: tuple[PartitionInspection, ...] = ()
+    """Only of a stream."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.ddl.told import source_tables
-from headrace.model.inspection import Checkup, Finding, Inspection, Severity, TableInspection, VersionInspection
+from headrace.model.inspection import (
+    Checkup,
+    Finding,
+    Inspection,
+    PartitionInspection,
+    Severity,
+    TableInspection,
+    VersionInspection,
+)
 from headrace.model.place import PlaceInStream
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
@@ -24,9 +32,17 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.base import Progress
 from headrace.sources.stream.history import StreamHistory
+from headrace.sources.stream.promises import is_far_ahead
 from headrace.sources.stream.reader import BadRecordError, StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
 
+_ZIGZAGS = 3
+"""How often a watermark has to go back and at once beyond where it was. If the writer of a stream restarts, it goes back once, and
+takes a while to come beyond."""
+_TWO_WRITERS = (
+    "Two changefeeds, or other writers, seem to write to this stream: {why}. The watermarks of one promise nothing of the other's "
+    "rows, so rows get lost. Give each a stream of its own."
+)
 _MOST_ALIKE = 3
 """The most findings of one kind, table and text that are kept. All are counted."""
 _RANGE_RECORDS = 100_000
@@ -52,6 +68,14 @@ class _Contents:
     counts: Counter[tuple[str, Severity]] = field(default_factory=Counter)
     rows: dict[TableId, list[tuple[str, int, int]]] = field(default_factory=lambda: defaultdict(list))
     """The partition, the commit ts (TSO) and the bytes of each message with a row."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """The greatest commit ts (TSO) of each partition's records."""
+    on_time: set[tuple[TableId, int]] = field(default_factory=set)
+    """Table and commit ts (TSO) of the rows above the watermarks before them."""
+    late: list[tuple[TableId, int, str]] = field(default_factory=list)
+    """Table, commit ts (TSO) and place of the others."""
+    zigzags: Counter[str] = field(default_factory=Counter)
+    """How often each partition's watermark went back and at once beyond where it was."""
     _alike: Counter[tuple[str, TableId | None, str]] = field(default_factory=Counter)
 
     def add(
@@ -106,26 +130,59 @@ def _read(reader: StreamReader, progress: Progress) -> _Contents:
     found = _Contents(reader.ends())
     for notice in reader.notices:
         found.add("reading", notice.message, severity=Severity.INFO)
-    last: dict[str, int] = {}
+    told: dict[str, list[int]] = defaultdict(list)
     for batch, partition in _batches(reader, found.ends, progress):
         columns = [batch.column(name).to_pylist() for name in ("offset", "kind", "database", "table", "commit_ts")]
         sizes = pc.binary_length(batch.column("value")).to_pylist()
         for number, (offset, kind, database, table, commit_ts) in enumerate(zip(*columns, strict=True)):
             place = str(PlaceInStream(partition, offset))
+            found.reached[partition] = max(commit_ts, found.reached.get(partition, 0))
             if kind == RecordKind.ROWS:
-                found.rows[TableId(database, table)].append((partition, commit_ts, sizes[number]))
+                _take_row(found, TableId(database, table), partition, commit_ts, place, sizes[number])
             elif kind == RecordKind.WATERMARK:
-                if commit_ts < last.get(partition, 0):
-                    message = "The watermark goes back: what writes the stream was restarted, and sends changes again."
-                    found.add("watermark-goes-back", message, place, severity=Severity.INFO)
-                last[partition] = commit_ts
-                found.watermarks[partition] = max(commit_ts, found.watermarks.get(partition, 0))
+                _take_watermark(found, told[partition], partition, commit_ts, place)
             elif kind == RecordKind.STATEMENT:
                 _take_statement(reader, found, batch.column("value")[number].as_py(), partition, offset)
             else:
                 reason = batch.column("value")[number].as_py().decode("utf-8", "replace")
                 found.add("unreadable-message", f"The message cannot be read: {reason}", place, _named(database, table))
+    _find_two_writers(found)
     return found
+
+
+def _take_row(found: _Contents, table_id: TableId, partition: str, commit_ts: int, place: str, size: int) -> None:
+    found.rows[table_id].append((partition, commit_ts, size))
+    if commit_ts > found.watermarks.get(partition, 0):
+        found.on_time.add((table_id, commit_ts))
+    else:
+        found.late.append((table_id, commit_ts, place))
+
+
+def _take_watermark(found: _Contents, told: list[int], partition: str, watermark: int, place: str) -> None:
+    """Takes a watermark (TSO). ``told`` are the partition's last two before it."""
+    if told and watermark < told[-1]:
+        message = "The watermark goes back: what writes the stream was restarted, and sends changes again."
+        found.add("watermark-goes-back", message, place, severity=Severity.INFO)
+    found.zigzags[partition] += len(told) == 2 and told[1] < told[0] <= watermark
+    told[:] = [*told[-1:], watermark]
+    found.watermarks[partition] = max(watermark, found.watermarks.get(partition, 0))
+
+
+def _find_two_writers(found: _Contents) -> None:
+    """Adds what shows that watermarks are not those of all rows.
+
+    A row at or below a watermark before it can only be a repeat. If there is no earlier row that it repeats, in any partition, the
+    watermark was not its own writer's, or that record is not kept any more.
+    """
+    lost = [(table_id, place) for table_id, commit_ts, place in found.late if (table_id, commit_ts) not in found.on_time]
+    begins_late = any(end.first > 0 for end in found.ends)
+    for table_id, place in () if begins_late else lost:
+        why = "a row comes after a watermark that is not below its commit ts, and it repeats no earlier one"
+        found.add("two-writers", _TWO_WRITERS.format(why=why), place, table_id, Severity.ERROR)
+    for partition, times in sorted(found.zigzags.items()):
+        if times >= _ZIGZAGS:
+            why = f"the watermark of partition {partition} goes back and forth"
+            found.add("two-writers", _TWO_WRITERS.format(why=why), severity=Severity.WARNING)
 
 
 def _take_statement(reader: StreamReader, found: _Contents, value: bytes, partition: str, offset: int) -> None:
@@ -182,24 +239,55 @@ def _inspection(
         found.add("schema-change", problem.sentence(), str(problem.place or ""), problem.table_id)
     existing = source_tables(history.changes)
     tables = [_table(found, history, existing, table_id, count_rows=count_rows) for table_id in _names(found, history)]
-    for end in found.ends:
-        if end.partition not in found.watermarks:
-            message = f"Partition {end.partition} has no watermark. {end.if_silent}".rstrip()
-            found.add("no-watermark", message, severity=Severity.WARNING)
-    promised = [found.watermarks.get(end.partition) for end in found.ends]
-    told = [watermark for watermark in promised if watermark is not None]
-    checkpoint = min(told) if told and len(told) == len(promised) else None
+    promised = _promised(found)
+    checkpoint = min(promised.values()) if promised and len(promised) == len(found.ends) else None
     databases = {table.table_id.database for table in tables} | {s.table_id.database for s in found.statements}
     return Inspection(
         reader.identity,
         described.protocol,
         described.commit_ts,
         checkpoint,
-        None if checkpoint is None else time.time() - tso_to_datetime(checkpoint).timestamp(),
+        None if checkpoint is None else _lag(checkpoint),
         tuple(sorted(databases)),
         tuple(tables),
         tuple(found.findings),
+        tuple(_partitions(found)),
     )
+
+
+def _promised(found: _Contents) -> dict[str, int]:
+    """The ts (TSO) up to which each partition is complete. Adds what concerns partitions without watermarks, or with old ones."""
+    leaning = {end.partition: end.leans_after for end in found.ends if end.leans_after is not None}
+    own = found.watermarks
+    leading = min((own.get(end.partition, 0) for end in found.ends if end.partition not in leaning), default=0)
+    promised = {}
+    for end in found.ends:
+        name = end.partition
+        if name in leaning and is_far_ahead(leading, found.reached.get(name, 0), leaning[name]):
+            promised[name] = max(leading, own.get(name, 0))
+            message = f"Partition {name} gets no watermarks now. Those of the other partitions count for it."
+            found.add("no-watermark", message, severity=Severity.INFO)
+        elif name in own:
+            promised[name] = own[name]
+        else:
+            message = f"Partition {name} has no watermark. {end.if_silent}".rstrip()
+            found.add("no-watermark", message, severity=Severity.WARNING)
+    return promised
+
+
+def _partitions(found: _Contents) -> Iterator[PartitionInspection]:
+    tables: dict[str, set[TableId]] = defaultdict(set)
+    for table_id, rows in found.rows.items():
+        for partition in {row[0] for row in rows}:
+            tables[partition].add(table_id)
+    for end in found.ends:
+        watermark = found.watermarks.get(end.partition)
+        lag = None if watermark is None else _lag(watermark)
+        yield PartitionInspection(end.partition, end.first, end.end, watermark, lag, tuple(sorted(tables[end.partition])))
+
+
+def _lag(watermark: int) -> float:
+    return time.time() - tso_to_datetime(watermark).timestamp()
 
 
 def _names(found: _Contents, history: StreamHistory) -> list[TableId]:

@@ -40,7 +40,7 @@ class Promises:
     @cached_property
     def each(self) -> Mapping[str, int]:
         """The ts (TSO) up to which each partition counts as complete."""
-        led = {name for name, shown in self._leaning.items() if self._is_far_behind(shown)}
+        led = {name for name, (shown, after) in self._leaning.items() if is_far_ahead(self._leading, shown, after)}
         return {**self._own, **{name: max(self._own[name], self._leading) for name in led}}
 
     @cached_property
@@ -74,10 +74,6 @@ class Promises:
                 found[name] = max(self.staged.reached(name), self.place.of(name).reached), partition.leans_after
         return found
 
-    def _is_far_behind(self, shown: tuple[int, int]) -> bool:
-        reached, leans_after = shown
-        return tso_to_ms(self._leading) - tso_to_ms(reached) >= leans_after
-
     @cached_property
     def watermark(self) -> int:
         """The ts (TSO) up to which all partitions are complete, at least ``least``."""
@@ -110,6 +106,14 @@ class Promises:
     def absent(self) -> frozenset[str]:
         """The known partitions that the stream does not list."""
         return self.names - {p.partition for p in self.partitions}
+
+
+def is_far_ahead(leading: int, shown: int, leans_after: int) -> bool:
+    """Whether the watermarks of others (``leading``, TSO) count for a partition whose last record is at ``shown`` (TSO).
+
+    ``leans_after`` is in ms, see ``PartitionEnds``.
+    """
+    return tso_to_ms(leading) - tso_to_ms(shown) >= leans_after
 
 
 def absent_notices(names: Iterable[str]) -> Iterator[Notice]:
