@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,60 @@ class TestTwoWriters:
         kafka.write(topic, [Record(value) for value in values])
         kafka.delete_records(topic, 3)
         assert not [f for f in open_source(kafka.uri(topic)).inspect().findings if f.kind == "two-writers"]
+
+
+class TestValidate:
+    """What ``headrace validate`` says of the source."""
+
+    @pytest.fixture
+    def told(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+        def validate(uri: str) -> str:
+            capsys.readouterr()
+            assert main(["validate", "--source", uri, "--sink", f"duckdb://{tmp_path}/x.duckdb", "--no-spark"]) == 0
+            return " ".join(capsys.readouterr().out.split())
+
+        return validate
+
+    def test_a_topic_that_is_fine_is_told_with_what_it_has(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        found = told(filled(kafka, database_created(1), created(2), row(4, 1), watermark(5)))
+        assert "ok source: 1 topic, 1 partition, 4 records, protocol canal-json." in found
+        assert "warning" not in found
+
+    def test_an_empty_topic_is_no_error(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        assert "can be read" in told(filled(kafka))
+        assert "0 records, protocol not known yet." in told(filled(kafka).replace("protocol=canal-json", ""))
+
+    def test_messages_without_a_commit_ts_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        found = told(f"{filled(kafka, database_created(1))}&enable-tidb-extension=false")
+        assert "warning protocol: The messages of canal-json carry no exact commit timestamp and no watermark" in found
+
+    def test_a_partition_that_never_had_a_record_is_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        uri = filled(kafka, watermark(1), partitions=3)
+        assert "warning partitions: Partition 1, 2 of the topic" in told(uri)
+        found = told(f"{uri}&partition-num=1")
+        assert "ok partitions: partition-num is 1, so 2 of the 3 partitions of the topic" in found
+        assert "warning" not in found
+
+    def test_a_short_retention_and_compaction_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        topic = kafka.make_topic(retention_ms=str(3 * 3_600_000))
+        assert f"The topic {topic} keeps records for 3 hours (retention.ms)" in told(kafka.uri(topic))
+        assert f"The topic {topic} keeps records for 3 hours" in told(f"tidb-binlog://{kafka.server}/{topic}")
+        topic = kafka.make_topic(cleanup_policy="compact")
+        assert f"The topic {topic} is compacted (cleanup.policy)" in told(kafka.uri(topic))
+
+    def test_topics_that_are_missing_and_no_default_topic_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        topic = kafka.make_topic()
+        found = told(kafka.uri("", topics=f"{topic},{topic}_b"))
+        assert f"warning topics: The topic {topic}_b does not exist." in found
+        assert "warning topics: The source's URI names no default topic." in found
+
+    def test_what_a_pipeline_needs_and_may_lose_is_told(
+        self, kafka: KafkaBroker, tmp_path: Path, told: Callable[[str], str]
+    ) -> None:
+        topic = kafka.make_topic()
+        values = (database_created(1), created(2), created(2, "b"), row(4, 1)[:-9], row(5, 1, table="b"), watermark(6))
+        kafka.write(topic, [Record(value) for value in values])
+        assert run_once(kafka.uri(topic), f"duckdb://{tmp_path}/x.duckdb", engine=LocalEngine()) == 3
+        assert "warning" not in told(kafka.uri(topic))
+        kafka.delete_records(topic, 6)
+        assert "warning retention: partition 0: " in told(kafka.uri(topic))

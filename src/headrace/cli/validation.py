@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.cli.backlogs import retention_warnings
 from headrace.cli.output import Output
 from headrace.cli.progress import counted
 from headrace.ddl.told import source_databases, source_tables
@@ -15,6 +16,7 @@ from headrace.engine.launch import is_local
 from headrace.engine.objections import databases_of, objection
 from headrace.engine.spark import session_settings
 from headrace.errors import EXIT_OK, EXIT_USAGE, HeadraceError
+from headrace.model.inspection import Severity
 from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
 from headrace.model.precision import CommitTsPrecision
@@ -27,7 +29,7 @@ from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.record_owner import require_owner
 from headrace.sinks.reserved import Reserved
-from headrace.sources.base import StreamSource
+from headrace.sources.base import AdvisedSource, DataSource, LaggingSource, StreamSource
 
 _TABLES_SHOWN = 5
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
@@ -119,9 +121,7 @@ def _source_checks(
         if record is not None:
             require_owner(pipeline.name, record.source_identity, source.identity)
         if isinstance(source.event_source, StreamSource):
-            source.event_source.mark("")
-            detail = f"{source.identity} can be read; headrace inspect shows what is in it"
-            yield Check("source", CheckState.OK, detail)
+            yield from _stream_checks(source, record)
             return
         offer = with_declared_keys(source.event_source.poll("", -1), pipeline.options.keys)
     except HeadraceError as error:
@@ -146,6 +146,23 @@ def _source_checks(
         filled = {table.schema.table_id.database for table in tables}
         empty = [TableId(name) for name in sorted(source_databases(offer.schema_changes) - filled) if includes(TableId(name))]
         yield from check_tables(pipeline.name, [*carried, *(SourceTable(TableSchema(database, ())) for database in empty)])
+
+
+_STATES = {Severity.INFO: CheckState.OK, Severity.WARNING: CheckState.WARNING, Severity.ERROR: CheckState.FAILED}
+
+
+def _stream_checks(source: DataSource, record: LedgerState | None) -> Iterator[Check]:
+    """Whether a stream can be read, how it is set up, and whether it still keeps what the pipeline needs.
+
+    Raises SourceUnreachableError, SourceNotReadyError.
+    """
+    source.event_source.mark("")
+    yield Check("source", CheckState.OK, f"{source.identity} can be read; headrace inspect shows what is in it")
+    for finding in source.advise() if isinstance(source, AdvisedSource) else ():
+        yield Check(finding.kind, _STATES[finding.severity], finding.message)
+    if isinstance(source, LaggingSource) and record is not None:
+        for told in retention_warnings(source.backlog(record.position)):
+            yield Check("retention", CheckState.WARNING, told)
 
 
 def _matches_nothing(filter_text: str, known: Sequence[TableId]) -> Check:

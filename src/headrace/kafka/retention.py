@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.errors import SourceLostError
 from headrace.kafka.client import KafkaClient
 from headrace.model.backlog import Kept
+from headrace.model.inspection import Finding, Severity
 from headrace.model.stream import PartitionEnds
 
+_SHORT_MS = 24 * 3_600_000
 SETTINGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 
@@ -50,3 +52,30 @@ def limits(settings: Mapping[str, str]) -> tuple[int | None, int | None]:
         return None, None
     for_ms, up_to_bytes = (int(settings.get(name, "-1")) for name in SETTINGS[:2])
     return (None if for_ms < 0 else for_ms), (None if up_to_bytes < 0 else up_to_bytes)
+
+
+def retention_findings(client: KafkaClient, topics: Collection[str]) -> Iterator[Finding]:
+    """What is risky in how long these topics keep records. Raises SourceUnreachableError, SourceNotReadyError."""
+    unread = []
+    for topic in topics:
+        settings = client.topic_settings(topic, SETTINGS)
+        if settings is None:
+            unread.append(topic)
+            continue
+        for_ms, _ = limits(settings)
+        if "compact" in settings.get("cleanup.policy", ""):
+            message = f"The topic {topic} is compacted (cleanup.policy): records may be removed before they were applied."
+            yield Finding("retention", f"{message} Set cleanup.policy=delete.", severity=Severity.WARNING)
+        if for_ms is not None and for_ms < _SHORT_MS:
+            message = f"The topic {topic} keeps records for {for_ms / 3_600_000:g} hours (retention.ms)."
+            advice = "A table that is stopped for longer has to be loaded anew. Keep them for some days."
+            yield Finding("retention", f"{message} {advice}", severity=Severity.WARNING)
+    if unread:
+        message = (
+            f"The retention of {_names(unread)} cannot be read, so there is no alarm before the broker removes needed records."
+        )
+        yield Finding("retention", f"{message} Give the account the right DESCRIBE_CONFIGS.", severity=Severity.WARNING)
+
+
+def _names(topics: Sequence[str]) -> str:
+    return f"the topic {topics[0]}" if len(topics) == 1 else f"{len(topics)} topics, such as {topics[0]},"

@@ -16,7 +16,7 @@ from headrace.model.backlog import PartitionBacklog
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
-from headrace.model.inspection import Checkup, Inspection
+from headrace.model.inspection import Checkup, Finding, Inspection
 from headrace.model.ledger import TableShape
 from headrace.model.offer import Learned, Offer, PositionAfter
 from headrace.model.outcome import SplitReport
@@ -268,6 +268,15 @@ class InspectableSource(Protocol):
 
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
         """Reads everything and reports all errors. Raises what :meth:`inspect` raises."""
+        ...
+
+
+@runtime_checkable
+class AdvisedSource(Protocol):
+    """An optional part of a :class:`DataSource`: tells how it is set up, and what of that is risky, for ``validate``."""
+
+    def advise(self) -> Sequence[Finding]:
+        """What to know before a run. Reads no data to speak of. Raises SourceUnreachableError, SourceNotReadyError."""
         ...
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
 from headrace.model.backlog import PartitionBacklog
-from headrace.model.inspection import Checkup, Inspection
+from headrace.model.inspection import Checkup, Finding, Inspection
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
 from headrace.sources.base import Progress
+from headrace.sources.kafka.advice import findings
 from headrace.sources.kafka.options import KafkaOptions, read_options
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.sources.stream import StreamEventSource
@@ -59,6 +60,13 @@ class KafkaSource:
         """See ``InspectableSource.check``."""
         reader = self._reader
         return check_stream(reader, _described(reader), progress)
+
+    def advise(self) -> list[Finding]:
+        """See ``AdvisedSource.advise``."""
+        reader = self._reader
+        ends = reader.ends()
+        is_known = bool(self.options.protocol) or any(end.first < end.end for end in ends)
+        return findings(self.cluster, self.options, reader.protocol if is_known else None, ends)
 
     def backlog(self, position: str) -> list[PartitionBacklog]:
         """See ``LaggingSource.backlog``."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.kafka.retention import retention_findings
 from headrace.kafka.settings import KafkaCluster, cluster_of
 from headrace.model.backlog import PartitionBacklog
-from headrace.model.inspection import Checkup, Inspection
+from headrace.model.inspection import Checkup, Finding, Inspection
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
@@ -57,6 +58,11 @@ class BinlogSource:
     def check(self, progress: Progress = lambda _done, _all: None) -> Checkup:
         """See ``InspectableSource.check``."""
         return check_stream(self._reader, _DESCRIBED, progress)
+
+    def advise(self) -> list[Finding]:
+        """See ``AdvisedSource.advise``."""
+        with self.cluster.connect() as client:
+            return list(retention_findings(client, [self.options.topic]))
 
     def backlog(self, position: str) -> list[PartitionBacklog]:
         """See ``LaggingSource.backlog``."""
