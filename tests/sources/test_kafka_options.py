@@ -94,7 +94,10 @@ def test_a_changefeed_file_completes_the_uri(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[sink]\nprotocol = "canal-json"\ncolumn-selectors = [{matcher = ["a.*"], columns = ["*"]}]\n', "selects columns"),
+        (
+            '[sink]\nprotocol = "canal-json"\ncolumn-selectors = [{matcher = ["/a/.*"], columns = ["*"]}]\n',
+            "is a regular expression",
+        ),
         ('[sink]\nprotokol = "canal-json"\n', "Unknown [sink] key"),
     ],
 )

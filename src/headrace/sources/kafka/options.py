@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
 from headrace.formats.values import check_time_zone
 from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
 from headrace.sources.changefeed_file import ChangefeedFile, read_changefeed_file
+from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
 PROTOCOLS = ("canal-json", "open-protocol", "simple")
@@ -46,6 +47,8 @@ class KafkaOptions:
     """One of :data:`PROTOCOLS`; empty if the topic's first messages have to show it."""
     time_zone: str = "UTC"
     """The zone of TIMESTAMP text, where messages do not name it."""
+    selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
+    """Which columns the changefeed writes into rows."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -67,16 +70,12 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         _flag(told, "accept-keyless", False),
         _protocol(told),
         time_zone,
+        read_selectors(file) if file else ColumnSelectors(),
     )
 
 
 def _of_file(file: ChangefeedFile) -> dict[str, object]:
-    """The file's options with the URI's names.
-
-    Raises DefinitionError for settings with which a changefeed writes what Headrace does not read.
-    """
-    if file.sink.get("column-selectors"):
-        raise DefinitionError(f"The changefeed file {file.path} selects columns, which Headrace does not read from Kafka yet.")
+    """The file's options with the URI's names. Raises DefinitionError."""
     kafka = file.section("kafka-config")
     codec = kafka.get("codec-config")
     encoding = codec if isinstance(codec, dict) else {}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
@@ -14,10 +15,12 @@ from headrace.kafka.retention import Record, kept
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
 from headrace.model.backlog import Kept
+from headrace.model.block import KIND
 from headrace.model.cut import Repeats
+from headrace.model.events import RowKind
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
 from headrace.sources.kafka.protocols import detected, protocol_of, undetected
@@ -43,6 +46,13 @@ _KEYLESS = (
 )
 _WITH_KEY = (
     "Give the table a key upstream, declare one with --key, or accept rows twice with accept-keyless=true in the source's URI."
+)
+
+
+_KEY_LEFT_OUT = "The column selectors of the changefeed file leave out a column of the table's key."
+_WITH_WHOLE_KEY = "TiCDC accepts no such selector, so pass the changefeed's own file, or declare another key with --key."
+_WITH_SELECTORS = (
+    "If the changefeed selects columns, pass its file with --changefeed. Otherwise the topic may lack a schema change of the table."
 )
 
 
@@ -205,11 +215,32 @@ class KafkaReader:
     ) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records. Raises BadRecordError, also for a table without a key unless that is accepted.
 
-        TiCDC writes a row in the shape that is in force at its commit ts, so it never has ``other_columns``.
+        TiCDC writes a row in the shape that is in force at its commit ts, so it never has ``other_columns``. Rows have no columns
+        that the changefeed's column selectors leave out.
         """
         if not schema.handle_key and not self.options.accept_keyless and records.num_rows:
             raise BadRecordError(0, _KEYLESS, hint=_WITH_KEY)
-        return self.protocol.decode(schema, records)
+        carried = replace(schema, columns=tuple(c for c in schema.columns if self.options.selectors(table_id, c.name)))
+        if name := next((name for name in schema.handle_key if not carried.has_column(name)), None):
+            raise BadRecordError(0, _KEY_LEFT_OUT, column=name, hint=_WITH_WHOLE_KEY)
+        rows, counts = self.protocol.decode(carried, records)
+        if lacking := next((column.name for column in carried.row_columns if column.name not in rows.schema.names), None):
+            _require_no_new_rows(rows, counts, lacking)
+        return rows, counts
+
+
+def carried_columns(options: KafkaOptions, schema: TableSchema) -> tuple[Column, ...]:
+    """The columns that rows of a table carry."""
+    return tuple(column for column in schema.row_columns if options.selectors(schema.table_id, column.name))
+
+
+def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: str) -> None:
+    """Raises BadRecordError for a new row that lacks a column; deletions may have only the key."""
+    kinds = rows.column(KIND).to_numpy()
+    new = np.flatnonzero((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
+    if len(new):
+        record = int(np.searchsorted(np.cumsum(counts), new[0], side="right"))
+        raise BadRecordError(record, f"The message lacks the column {lacking}.", column=lacking, hint=_WITH_SELECTORS)
 
 
 def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Iterator[Messages]:

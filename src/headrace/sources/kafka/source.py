@@ -13,7 +13,7 @@ from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_u
 from headrace.sources.base import Progress
 from headrace.sources.kafka.advice import findings
 from headrace.sources.kafka.options import KafkaOptions, read_options
-from headrace.sources.kafka.reader import KafkaReader
+from headrace.sources.kafka.reader import KafkaReader, carried_columns
 from headrace.sources.stream import StreamEventSource
 from headrace.sources.stream.backlog import backlog_of
 from headrace.sources.stream.inspection import Described, check_stream, inspect_stream
@@ -73,8 +73,8 @@ class KafkaSource:
         return backlog_of(self._reader, position)
 
     def carried(self, schema: TableSchema) -> tuple[Column, ...]:
-        """See ``DataSource.carried``: rows carry all columns but virtual generated ones."""
-        return schema.row_columns
+        """See ``DataSource.carried``: all columns but virtual generated ones, and those that column selectors leave out."""
+        return carried_columns(self.options, schema)
 
     def held(self, position: str) -> tuple[HeldSplit, ...]:
         """Always empty: a stream's position does not list the records that a table still needs."""
