@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 import pyspark
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from certificates import Authority
 from headrace.engine.java import find_java
@@ -103,6 +103,10 @@ class KafkaBroker:
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
         return name
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """The topic has so many partitions from now on."""
+        self.admin.create_partitions([NewPartitions(topic, count)])[topic].result()
 
     def delete_topic(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result()
