@@ -13,8 +13,10 @@ from test_binlog_source import ddl
 
 from harness import run_once
 from headrace.cli.main import main
-from headrace.kafka.retention import limits
-from headrace.model.backlog import Kept, PartitionBacklog
+from headrace.kafka.client import KafkaClient
+from headrace.kafka.retention import Retentions, limits
+from headrace.model.backlog import Kept, Needed, PartitionBacklog
+from headrace.model.stream import PartitionEnds
 from headrace.sources.kafka import open_source
 from headrace.sources.stream.backlog import RetentionWatch, backlogs
 from headrace.sources.stream.position import StreamPosition
@@ -216,3 +218,20 @@ def test_the_retention_is_looked_at_once_a_minute(kafka: KafkaBroker) -> None:
     now[0] = 60.0
     assert not watch.notices(reader, taken, reader.ends())
     assert not RetentionWatch().notices(reader, StreamPosition(), reader.ends())
+
+
+@pytest.mark.server
+def test_a_record_is_only_looked_at_if_half_of_its_time_may_be_over(kafka: KafkaBroker) -> None:
+    topic, now_ms = kafka.make_topic(retention_ms=str(HOUR)), int(time.time() * 1000)
+    kafka.write(topic, [Record(watermark(1), timestamp_ms=now_ms - 50 * 60_000)])
+    ends, places = {"0": PartitionEnds("0", 0, 1, 64.0)}, {"0": (topic, 0)}
+    retentions = Retentions()
+    with KafkaClient.connect([kafka.server], {}) as client:
+
+        def written(after_ms: int) -> int | None:
+            return retentions.kept(client, {"0": Needed(0, after_ms)}, places, ends)["0"].written_ms
+
+        assert written(now_ms - 20 * 60_000) == now_ms - 20 * 60_000
+        assert written(0) == now_ms - 50 * 60_000
+        kafka.delete_records(topic, 1)
+        assert written(now_ms - 40 * 60_000) == now_ms - 50 * 60_000, "it is remembered"

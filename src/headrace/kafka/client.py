@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -152,24 +153,19 @@ class KafkaClient:
         admin = self._admin = self._admin or self._make_admin()
         return admin
 
-    def topic_settings(self, topic: str, names: Collection[str]) -> dict[str, str] | None:
-        """The values that the topic has for these settings; ``None`` if the account may not read them (DESCRIBE_CONFIGS).
+    def topics_settings(self, topics: Collection[str], names: Collection[str]) -> dict[str, dict[str, str] | None]:
+        """By topic, the values that it has for these settings; ``None`` if the account may not read them (DESCRIBE_CONFIGS).
 
         Raises SourceUnreachableError, SourceNotReadyError.
         """
-        of_topic = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        wanted = sorted(topics)
 
-        def ask(seconds: float) -> tuple[dict[str, str] | None]:
-            (asked,) = self._administrator.describe_configs([of_topic], request_timeout=seconds).values()
-            try:
-                found = asked.result()
-            except KafkaException as error:
-                if error.args[0].code() in RIGHTS:
-                    return (None,)
-                raise
-            return ({name: found[name].value for name in names if name in found},)
+        def ask(seconds: float) -> dict[str, dict[str, str] | None]:
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in wanted]
+            asked = self._administrator.describe_configs(resources, request_timeout=seconds)
+            return {resource.name: _settings(future, names) for resource, future in asked.items()}
 
-        return self._asked(f"topic {topic}", ask)[0]
+        return self._asked(_topics_text(wanted), ask) if wanted else {}
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that a partition still has, and the offset after its last record that can be read now.
@@ -294,6 +290,16 @@ def _topics_text(topics: Sequence[str]) -> str:
 
 def _place(topic: str, partition: int) -> str:
     return f"partition {partition} of topic {topic}"
+
+
+def _settings(answer: Future[dict[str, Any]], names: Collection[str]) -> dict[str, str] | None:
+    try:
+        found = answer.result()
+    except KafkaException as error:
+        if error.args[0].code() in RIGHTS:
+            return None
+        raise
+    return {name: found[name].value for name in names if name in found}
 
 
 def _offset(message: RawMessage) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import SourceLostError
 from headrace.kafka.client import KafkaClient
-from headrace.model.backlog import Kept
+from headrace.model.backlog import Kept, Needed
 from headrace.model.inspection import Finding, Severity
 from headrace.model.stream import PartitionEnds
 
@@ -15,35 +16,52 @@ _SHORT_MS = 24 * 3_600_000
 SETTINGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 
-class Record(NamedTuple):
-    """A place in a topic."""
+@dataclass(frozen=True)
+class Retentions:
+    """How long topics keep records. Remembers when the records that it looked at were written."""
 
-    topic: str
-    partition: int
-    offset: int
+    _written: dict[tuple[str, int], tuple[int, int | None]] = field(default_factory=dict)
+    """By topic and partition, the offset and the time of the last record that was looked at."""
 
+    def kept(
+        self,
+        client: KafkaClient,
+        records: Mapping[str, Needed],
+        places: Mapping[str, tuple[str, int]],
+        ends: Mapping[str, PartitionEnds],
+    ) -> dict[str, Kept]:
+        """How long the first record at or after each place is kept, by the name of its partition.
 
-def kept(client: KafkaClient, records: Mapping[str, Record], ends: Mapping[str, PartitionEnds]) -> dict[str, Kept]:
-    """How long the first record at or after each place is kept, by the name of its partition, which ``ends`` has, too.
+        ``places`` are topic and number of each partition. A partition is left out if it has no such record, or if the account may
+        not read the topic's settings. A record is only fetched if at least half of the time may be over. Raises
+        SourceUnreachableError, SourceNotReadyError.
+        """
+        settings, now_ms = client.topics_settings({places[name][0] for name in records}, SETTINGS), int(time.time() * 1000)
+        found = {}
+        for name, record in records.items():
+            of_topic, end = settings[places[name][0]], ends[name]
+            if of_topic is None:
+                continue
+            size = int((end.end - record.offset) * end.bytes_per_record)
+            oldest = Kept(record.after_ms, *limits(of_topic), size)
+            if not oldest.ends_soon(now_ms):
+                found[name] = replace(oldest, written_ms=record.after_ms or None)
+            elif (written := self._look(client, places[name], record.offset, end.end)) is not None:
+                found[name] = replace(oldest, written_ms=written[0])
+        return found
 
-    A partition is left out if it has no such record, or the account may not read the topic's settings. Raises
-    SourceUnreachableError, SourceNotReadyError.
-    """
-    settings = {topic: client.topic_settings(topic, SETTINGS) for topic in {record.topic for record in records.values()}}
-    found = {}
-    for name, record in records.items():
-        of_topic, end = settings[record.topic], ends[name]
-        if of_topic is None:
-            continue
-        for_ms, up_to_bytes = limits(of_topic)
-        size = int((end.end - record.offset) * end.bytes_per_record)
+    def _look(self, client: KafkaClient, place: tuple[str, int], offset: int, end: int) -> tuple[int | None] | None:
+        """The time of the first record from an offset on (Unix time in ms, if it has one); ``None`` if there is no record."""
+        known = self._written.get(place)
+        if known is not None and known[0] == offset:
+            return (known[1],)
         try:
-            for messages in client.fetch(*record, end.end, most=1):
-                found[name] = Kept(messages[0].timestamp_ms, for_ms, up_to_bytes, size)
-                break
+            for messages in client.fetch(*place, offset, end, most=1):
+                self._written[place] = offset, messages[0].timestamp_ms
+                return (messages[0].timestamp_ms,)
         except SourceLostError:
             pass  # removed in this moment, which the next poll reports
-    return found
+        return None
 
 
 def limits(settings: Mapping[str, str]) -> tuple[int | None, int | None]:
@@ -57,8 +75,7 @@ def limits(settings: Mapping[str, str]) -> tuple[int | None, int | None]:
 def retention_findings(client: KafkaClient, topics: Collection[str]) -> Iterator[Finding]:
     """What is risky in how long these topics keep records. Raises SourceUnreachableError, SourceNotReadyError."""
     unread = []
-    for topic in topics:
-        settings = client.topic_settings(topic, SETTINGS)
+    for topic, settings in client.topics_settings(topics, SETTINGS).items():
         if settings is None:
             unread.append(topic)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _WARN_SHARE = 0.5
 """The part of a retention that may be used up before a person is warned. The other half is the time to react."""
@@ -14,7 +15,9 @@ class Kept:
     """How long a stream keeps a record and those after it."""
 
     written_ms: int | None
-    """When the record was written (Unix time in ms), as the stream's retention counts it; ``None`` if it has no time."""
+    """When the record was written (Unix time in ms), as the stream's retention counts it; ``None`` if it has no time.
+
+    Or an earlier time, if by that less than half of the retention is used up."""
     for_ms: int | None = None
     """Older records may be removed (ms); ``None``: not for their age."""
     up_to_bytes: int | None = None
@@ -41,6 +44,14 @@ class Kept:
         return max(0, self.written_ms + self.for_ms - now_ms)
 
 
+class Needed(NamedTuple):
+    """The oldest record of a partition that is still needed."""
+
+    offset: int
+    after_ms: int
+    """A time before which it cannot have been written (Unix time in ms), such as that of a change before it; 0 if none is known."""
+
+
 @dataclass(frozen=True)
 class PartitionBacklog:
     """What a pipeline has yet to take of one partition."""
@@ -54,6 +65,8 @@ class PartitionBacklog:
     """The offset up to which records had been read at the last cut."""
     end: int
     """The offset after the last record."""
+    after_ms: int = 0
+    """See ``Needed.after_ms``, of the record at ``needed``."""
     kept: Kept | None = None
     """How long the record at ``needed`` is kept; ``None`` if none is needed, or the stream does not tell."""
 

@@ -16,7 +16,7 @@ from random import Random
 
 import pyarrow as pa
 
-from headrace.model.backlog import Kept
+from headrace.model.backlog import Kept, Needed
 from headrace.model.block import COMMIT_TS, KIND, SEQ, block_schema
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
@@ -221,7 +221,7 @@ class MemoryReader:
         """See ``StreamReader.includes``."""
         return partition not in self.left_out
 
-    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+    def kept(self, records: Mapping[str, Needed], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
         """Nothing: the stream keeps records until a test deletes them."""
         return {}
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
 from headrace.kafka.client import KafkaClient
-from headrace.kafka.retention import Record, kept
+from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
-from headrace.model.backlog import Kept
+from headrace.model.backlog import Kept, Needed
 from headrace.model.block import KIND
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
@@ -66,7 +66,8 @@ class KafkaReader:
     repeats: Repeats = Repeats.CHANGES
     """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row."""
     _sizes: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
-    """By partition, the bytes per record, as the first look at it found them."""
+    """The bytes per record, as a first look found them: by partition of the default topic, and by each other topic."""
+    _retentions: Retentions = field(default_factory=Retentions, compare=False, repr=False)
     _detected: list[str] = field(default_factory=list, compare=False, repr=False)
     """The name of the protocol, once the topics' first messages have shown it."""
     _missing: list[str] = field(default_factory=list, compare=False, repr=False)
@@ -154,7 +155,7 @@ class KafkaReader:
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions that the changefeed uses. Raises SourceUnreachableError, SourceNotReadyError.
 
-        The first look at a partition reads a few of its records, to learn how large they are.
+        The first look at a topic reads a few of its records, to learn how large they are.
         """
         partitions = self._partitions()
         while True:
@@ -166,6 +167,7 @@ class KafkaReader:
                 break
             partitions = present
         ids = self._client.topic_ids(sorted({topic for topic, _ in found}))
+        self._sample(found)
         return [self._ends(topic, number, first, end, ids[topic]) for (topic, number), (first, end) in found.items()]
 
     def _offsets(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -174,18 +176,28 @@ class KafkaReader:
         first = {place: self._client.ends(*place) for place in partitions if place[0] == topic}
         return {**first, **self._client.all_ends([place for place in partitions if place[0] != topic])}
 
+    def _sample(self, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        """Reads a few records of each partition of the default topic, and of one partition of each other topic, if not done so far.
+
+        Tables are spread over the partitions of the default topic, but there may be hundreds of other topics, of one table each.
+        """
+        topics = self.options.topics
+        longest = sorted(offsets.items(), key=lambda found: found[1][0] - found[1][1])
+        for (topic, number), (first, end) in longest:
+            name = topics.partition_name(topic, number) if topic == topics.default else topic
+            if name not in self._sizes and first < end:
+                self._sizes[name] = bytes_per_record(self._client, topic, number, first, end)
+                _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
+
     def _ends(self, topic: str, number: int, first: int, end: int, topic_id: str) -> PartitionEnds:
         topics = self.options.topics
         name, is_default = topics.partition_name(topic, number), topic == topics.default
-        if name not in self._sizes and first < end:
-            self._sizes[name] = bytes_per_record(self._client, topic, number, first, end)
-            _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
         surplus = _SURPLUS if topics.partition_num is None else ""
         return PartitionEnds(
             name,
             first,
             end,
-            self._sizes.get(name, 1.0),
+            self._sizes.get(name if is_default else topic, 1.0),
             topic_id,
             if_silent=surplus if is_default else _SILENT_TOPIC.format(topic=topic),
             leans_after=_LEANS_AFTER_MS if topics.default and not is_default else None,
@@ -195,10 +207,10 @@ class KafkaReader:
         """See ``StreamReader.includes``: no partition above ``partition-num``, and no topic that the options leave out."""
         return self.options.topics.includes(partition)
 
-    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+    def kept(self, records: Mapping[str, Needed], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
         """See ``StreamReader.kept``."""
-        records = {name: Record(*self.options.topics.place(name), offset) for name, offset in offsets.items()}
-        return kept(self._client, records, ends)
+        places = {name: self.options.topics.place(name) for name in records}
+        return self._retentions.kept(self._client, records, places, ends)
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from headrace.model.backlog import PartitionBacklog
+from headrace.model.backlog import Needed, PartitionBacklog
 from headrace.model.outcome import Notice
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import PartitionEnds
+from headrace.model.tso import tso_to_ms
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.reader import StreamReader
 
@@ -20,7 +21,7 @@ _WHAT_TO_DO = (
 
 
 def backlog_of(reader: StreamReader, position: str) -> list[PartitionBacklog]:
-    """What a pipeline has yet to take of each partition, by its position. Reads a record of each partition.
+    """What a pipeline has yet to take of each partition, by its position. Reads records of partitions where it is far behind.
 
     Raises SourceUnreachableError, SourceNotReadyError, and ValueError for a position of another source.
     """
@@ -36,7 +37,8 @@ def backlogs(place: StreamPosition, ends: Collection[PartitionEnds]) -> list[Par
         # A pipeline begins at what is kept then; a partition that is new to it is needed from its first record.
         begin = 0 if place.partitions else end.first
         needed, read_to = (begin, begin) if at is None else (at.offset, at.read_to)
-        found.append(PartitionBacklog(end.partition, end.first, min(needed, end.end), min(read_to, end.end), end.end))
+        after_ms = tso_to_ms(at.passed) if at is not None else 0
+        found.append(PartitionBacklog(end.partition, end.first, min(needed, end.end), min(read_to, end.end), end.end, after_ms))
     return found
 
 
@@ -46,7 +48,7 @@ def with_retention(
     """The backlogs with how long the oldest needed record of each is kept. Raises SourceUnreachableError."""
     by_name = {end.partition: end for end in ends}
     wanted = [of for of in found if of.needed < of.end]
-    kept = reader.kept({of.partition: max(of.needed, of.first) for of in wanted}, by_name)
+    kept = reader.kept({of.partition: Needed(max(of.needed, of.first), of.after_ms) for of in wanted}, by_name)
     return [replace(of, kept=kept.get(of.partition)) for of in found]
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.model.backlog import Kept
+from headrace.model.backlog import Kept, Needed
 from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
@@ -69,8 +69,8 @@ class StreamReader(Protocol):
         """
         ...
 
-    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
-        """By partition, how long the first record from an offset on is kept. Called on the driver, about once a minute.
+    def kept(self, records: Mapping[str, Needed], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+        """By partition, how long the first record at or after a place is kept. Called on the driver, about once a minute.
 
         ``ends`` are those of all partitions. A partition is left out if the stream does not tell. Raises SourceUnreachableError.
         """

@@ -23,10 +23,10 @@ from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.wire import peek_commit_ts
 from headrace.kafka.client import KafkaClient
-from headrace.kafka.retention import Record, kept
+from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
-from headrace.model.backlog import Kept
+from headrace.model.backlog import Kept, Needed
 from headrace.model.block import SEQ
 from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
@@ -52,6 +52,7 @@ class BinlogReader:
     options: BinlogOptions
     _sizes: list[float] = field(default_factory=list, compare=False, repr=False)
     """The bytes per record, as the first look at the topic found them."""
+    _retentions: Retentions = field(default_factory=Retentions, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[BinlogReader], tuple[object, ...]]:
         return BinlogReader, (self.identity, self.cluster, self.options)
@@ -92,10 +93,9 @@ class BinlogReader:
         """See ``StreamReader.includes``."""
         return partition == str(PARTITION)
 
-    def kept(self, offsets: Mapping[str, int], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
+    def kept(self, records: Mapping[str, Needed], ends: Mapping[str, PartitionEnds]) -> Mapping[str, Kept]:
         """See ``StreamReader.kept``."""
-        records = {name: Record(self.options.topic, PARTITION, offset) for name, offset in offsets.items()}
-        return kept(self._client, records, ends)
+        return self._retentions.kept(self._client, records, dict.fromkeys(records, (self.options.topic, PARTITION)), ends)
 
     def require_start(self, after: int) -> None:
         """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO)."""
