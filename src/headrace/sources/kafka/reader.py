@@ -65,8 +65,8 @@ class KafkaReader:
     options: KafkaOptions
     repeats: Repeats = Repeats.CHANGES
     """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row."""
-    _sizes: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
-    """The bytes per record, as a first look found them: by partition of the default topic, and by each other topic."""
+    _sizes: dict[tuple[str, int], float] = field(default_factory=dict, compare=False, repr=False)
+    """The bytes per record, as a first look found them, see :meth:`_sampled`."""
     _retentions: Retentions = field(default_factory=Retentions, compare=False, repr=False)
     _detected: list[str] = field(default_factory=list, compare=False, repr=False)
     """The name of the protocol, once the topics' first messages have shown it."""
@@ -177,17 +177,20 @@ class KafkaReader:
         return {**first, **self._client.all_ends([place for place in partitions if place[0] != topic])}
 
     def _sample(self, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """Reads a few records of each partition of the default topic, and of one partition of each other topic, if not done so far.
+        """Reads a few records of each partition that is sampled and was not so far, to learn how large they are."""
+        longest = sorted(offsets.items(), key=lambda found: found[1][0] - found[1][1])
+        for (topic, number), (first, end) in longest:
+            key = self._sampled(topic, number)
+            if key not in self._sizes and first < end:
+                self._sizes[key] = bytes_per_record(self._client, topic, number, first, end)
+                _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
+
+    def _sampled(self, topic: str, number: int) -> tuple[str, int]:
+        """The partition whose records are taken for those of this one.
 
         Tables are spread over the partitions of the default topic, but there may be hundreds of other topics, of one table each.
         """
-        topics = self.options.topics
-        longest = sorted(offsets.items(), key=lambda found: found[1][0] - found[1][1])
-        for (topic, number), (first, end) in longest:
-            name = topics.partition_name(topic, number) if topic == topics.default else topic
-            if name not in self._sizes and first < end:
-                self._sizes[name] = bytes_per_record(self._client, topic, number, first, end)
-                _ = self.protocol  # what a task must know, and a topic without a protocol is an error at once
+        return (topic, number) if topic == self.options.topics.default else (topic, 0)
 
     def _ends(self, topic: str, number: int, first: int, end: int, topic_id: str) -> PartitionEnds:
         topics = self.options.topics
@@ -197,7 +200,7 @@ class KafkaReader:
             name,
             first,
             end,
-            self._sizes.get(name if is_default else topic, 1.0),
+            self._sizes.get(self._sampled(topic, number), 1.0),
             topic_id,
             if_silent=surplus if is_default else _SILENT_TOPIC.format(topic=topic),
             leans_after=_LEANS_AFTER_MS if topics.default and not is_default else None,
