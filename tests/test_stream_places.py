@@ -268,3 +268,16 @@ def test_a_schema_change_that_tells_a_name_which_no_table_can_have_is_of_no_tabl
     report = stage(OfOthers([records], [0]), Range("0", 0, 1, 100), world.place, "")
     assert [(problem.table_id, problem.place) for problem in report.problems] == [(NOBODYS, PlaceInStream("0", 0))]
     assert not report.statements
+
+
+@pytest.mark.parametrize(("partitions", "most"), [(1, 64), (32, 64), (100, 20), (600, 8)])
+def test_the_marks_of_many_partitions_are_fewer_of_each(partitions: int, most: int) -> None:
+    """The position is written with each cut. The beginning and the end of what was read stay known."""
+    names = [str(n) for n in range(partitions)]
+    position = StreamPosition().beginning(dict.fromkeys(names, 0))
+    for start in range(0, 1000, 10):
+        marks = tuple(Mark(at, at) for at in (start, start + 10))
+        position = position.with_marks(StageReport(Range(name, start, start + 10, 90), marks=marks) for name in names)
+    for at in position.partitions.values():
+        assert most // 2 <= len(at.marks) <= most
+        assert (at.begins(0), at.read_to, at.reached) == (0, 1000, 1000)

@@ -1,8 +1,8 @@
 """From where a stream must be read: for each partition an offset, and a sparse index from commit ts to offset.
 
-A position has up to 64 marks per partition, whatever the number of tables and records. A table that is stopped, or is to be read
-again, is read from the last mark that its checkpoint covers. Other tables' records after that mark are skipped by their own
-checkpoints.
+A position has up to 64 marks per partition, and fewer of each if there are many partitions, whatever the number of tables and
+records. A table that is stopped, or is to be read again, is read from the last mark that its checkpoint covers. Other tables'
+records after that mark are skipped by their own checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, StageReport
 from headrace.model.table import TableId
 
-_MARKS = 64
+_MARKS, _LEAST_MARKS = 64, 8
+_ALL_MARKS = 2048
+"""The marks of all partitions together, unless each then had less than 8. A mark takes some 25 bytes, and each cut writes them."""
 _VERSION = 1
 
 
@@ -37,14 +39,14 @@ class PartitionPosition:
         """The greatest commit ts (TSO) of the records that had been read; 0 if that is not known."""
         return self.marks[-1].reached if self.marks else 0
 
-    def with_marks(self, found: Iterable[Mark]) -> PartitionPosition:
-        """The position with marks of records read after the known ones."""
+    def with_marks(self, found: Iterable[Mark], most: int = _MARKS) -> PartitionPosition:
+        """The position with marks of records read after the known ones, ``most`` of them in all."""
         known = list(self.marks)
         for mark in found:
             reached = max(mark.reached, known[-1].reached if known else 0)
             if not known or mark.offset > known[-1].offset:
                 known.append(Mark(mark.offset, reached))
-        return replace(self, marks=_thinned(known, self.offset))
+        return replace(self, marks=_thinned(known, self.offset, most))
 
     def begins(self, commit_ts: int) -> int:
         """The largest known offset before which no record has a commit ts (TSO) above this one; 0 if none is known."""
@@ -73,9 +75,9 @@ class PartitionPosition:
         return replace(self, offset=min(self.offset, self.begins(commit_ts)))
 
 
-def _thinned(marks: list[Mark], offset: int) -> tuple[Mark, ...]:
+def _thinned(marks: list[Mark], offset: int, most: int) -> tuple[Mark, ...]:
     """Drops every other mark as often as there are too many. The mark at the offset and the last one stay."""
-    while len(marks) > _MARKS:
+    while len(marks) > most:
         last = len(marks) - 1
         marks = [mark for n, mark in enumerate(marks) if n % 2 == 0 or n == last or mark.offset == offset]
     return tuple(marks)
@@ -143,8 +145,9 @@ class StreamPosition:
     def with_marks(self, reports: Iterable[StageReport]) -> StreamPosition:
         """The position with the marks of staged ranges, in their order."""
         found = dict(self.partitions)
+        most = max(_LEAST_MARKS, min(_MARKS, _ALL_MARKS // max(len(found), 1)))
         for report in sorted(reports, key=lambda report: report.range.start):
-            found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks)
+            found[report.range.partition] = found.get(report.range.partition, PartitionPosition()).with_marks(report.marks, most)
         return replace(self, partitions=found)
 
     def beginning(self, offsets: Mapping[str, int]) -> StreamPosition:
