@@ -81,7 +81,8 @@ class StreamHistory:
     def _in_order(self, of_time: list[StreamStatement]) -> list[StreamStatement]:
         """The statements of one commit ts in an order in which they can run, since the steps of one RENAME TABLE come separately.
 
-        Of steps that give one table several names, only the last may be there, or the steps may be in another order.
+        Of steps that give one table several names, only the last may be there, or the steps may be in another order. TiCDC writes
+        each step to the topic of its old name, so those of different partitions are in no order at all.
         """
         self._recall(of_time[0].commit_ts)
         if len(of_time) > 1:
@@ -91,7 +92,8 @@ class StreamHistory:
             of_time = [replace(told, statement=text) for told, text in zip(of_time, texts, strict=True)]
         named = [(rename, told) for told in of_time if (rename := _rename(told)) is not None]
         renames = dict(named)
-        if len(renames) < 2 or can_run([rename for rename, _ in named], self._tables):
+        is_ordered = len({told.partition for _, told in named}) == 1
+        if len(renames) < 2 or (is_ordered and can_run([rename for rename, _ in named], self._tables)):
             return of_time
         shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
         plan = plan_renames(tuple(renames), self._tables, shapes)
