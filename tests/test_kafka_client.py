@@ -202,3 +202,45 @@ def test_two_fetches_follow_each_other_on_one_client(kafka: KafkaBroker, client:
     first.close()  # type: ignore[attr-defined]
     found = list(itertools.chain.from_iterable(client.fetch(topic, 1, 50, 100)))
     assert [message.value for message in found] == [b"%d" % n for n in range(101, 200, 2)]
+
+
+class TestManyPartitions:
+    """Requests for all topics together."""
+
+    @pytest.mark.parametrize("partitions", [3, 60])
+    def test_their_offsets_are_those_of_each(self, partitions: int, kafka: KafkaBroker, client: KafkaClient) -> None:
+        topic, other = kafka.make_topic(partitions), kafka.make_topic()
+        kafka.write(topic, [Record(b"x", partition) for partition in range(3) for _ in range(partition + 1)])
+        kafka.write(other, [Record(b"x")] * 5)
+        kafka.delete_records(other, 2)
+        producer = Producer({"bootstrap.servers": kafka.server, "transactional.id": topic})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=0)
+        producer.flush(10)
+        places = [(topic, partition) for partition in range(partitions)] + [(other, 0)]
+        found = client.all_ends(places)
+        assert found == {place: client.ends(*place) for place in places}
+        assert (found[topic, 0], found[topic, 2], found[other, 0]) == ((0, 1), (0, 3), (2, 5)), "an open transaction is not read"
+        producer.abort_transaction(10)
+
+    @pytest.mark.parametrize("partitions", [1, 60])
+    def test_a_topic_that_does_not_exist_is_told(self, partitions: int, kafka: KafkaBroker, client: KafkaClient) -> None:
+        topic = kafka.make_topic(partitions)
+        with pytest.raises(SourceNotReadyError, match="does not exist at"):
+            client.all_ends([*((topic, partition) for partition in range(partitions)), ("nowhere", 0)])
+        with pytest.raises(SourceNotReadyError, match="does not exist at"):
+            client.topic_ids([topic, "nowhere"])
+
+    def test_topics_are_listed_with_their_partitions_ids_and_settings(self, kafka: KafkaBroker, client: KafkaClient) -> None:
+        first, second = kafka.make_topic(2), kafka.make_topic(retention_ms="5000")
+        found = client.topics()
+        assert (found[first], found[second]) == ((0, 1), (0,))
+        ids = client.topic_ids([first, second])
+        assert len({*ids.values()} - {""}) == 2
+        settings = client.topics_settings([first, second], ["retention.ms", "cleanup.policy"])
+        assert settings == {
+            first: {"retention.ms": "-1", "cleanup.policy": "delete"},
+            second: {"retention.ms": "5000", "cleanup.policy": "delete"},
+        }
+        assert client.topic_ids([]) == client.topics_settings([], []) == {}

@@ -38,6 +38,8 @@ _NO_IDS = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEA
 _NO_ID = "A" * 22
 """The id of 16 zero bytes."""
 _TOPICS_SHOWN = 5
+_FEW_PARTITIONS = 50
+"""Up to so many, asking for the offsets of each takes less time than for those of all together: 1 ms each, and 60 ms or more."""
 _ONE_OF = "one of the topics"
 _T = TypeVar("_T")
 # A reader has no group: it assigns itself partitions and commits nothing. librdkafka wants a name all the same.
@@ -177,7 +179,9 @@ class KafkaClient:
         return low, max(low, high)
 
     def all_ends(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-        """What :meth:`ends` says, of many partitions (topic and number), in two requests. Raises the same."""
+        """What :meth:`ends` says, of many partitions (topic and number). Raises the same."""
+        if len(partitions) <= _FEW_PARTITIONS:
+            return {place: self.ends(*place) for place in partitions}
 
         def ask(spec: OffsetSpec, seconds: float) -> dict[tuple[str, int], int]:
             asked = self._administrator.list_offsets(
@@ -187,8 +191,6 @@ class KafkaClient:
             )
             return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
 
-        if not partitions:
-            return {}
         where = _topics_text(sorted({topic for topic, _ in partitions}))
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         first = self._asked(where, lambda seconds: ask(earliest, seconds))
