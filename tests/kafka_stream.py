@@ -29,10 +29,19 @@ class KafkaStream(MemoryStream):
     """The same stream, whose records :meth:`send` writes to the topic. TiCDC writes statements to partition 0 only."""
 
     broker: KafkaBroker = field(kw_only=True)
+    several: bool = False
+    """Whether each partition is a topic of its own. Partitions may stall one by one, so none of them is named as the default topic,
+    whose watermarks would count for the others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.topic = self.broker.make_topic(self.count)
+        self.topic = self.broker.make_topic(1 if self.several else self.count)
+        others = [self.broker.make_topic(name=f"{self.topic}_{place}") for place in range(1, self.count) if self.several]
+        self._places = (
+            [(topic, 0) for topic in (self.topic, *others)]
+            if self.several
+            else [(self.topic, place) for place in range(self.count)]
+        )
         self._sent = [0] * self.count
         self._encoders: dict[TableId, CanalEncoder] = {}
         # A broker that is killed and started again gets what it has not confirmed once more, and keeps it once.
@@ -41,19 +50,22 @@ class KafkaStream(MemoryStream):
     @property
     def uri(self) -> str:
         """Rows of tables without a key are told apart by the watermarks between them, as they are here."""
+        if self.several:
+            return self.broker.uri("", topics=f"{self.topic}*", accept_keyless="true")
         return self.broker.uri(self.topic, accept_keyless="true")
 
     def send(self) -> None:
         """Waits until the broker has all records of partitions that do not stall."""
         failures: list[object] = []
         for place, records in enumerate(self.partitions):
+            topic, partition = self._places[place]
             for record in records[self._sent[place] :]:
                 if not record.commit_ts:
                     continue  # the watermark before anything happened, which no TiCDC writes
                 self._producer.produce(
-                    self.topic,
+                    topic,
                     value=_value(record),
-                    partition=place,
+                    partition=partition,
                     on_delivery=lambda error, _: failures.append(error) if error is not None else None,
                 )
             self._sent[place] = len(records)
@@ -84,14 +96,14 @@ class KafkaStream(MemoryStream):
 
 
 class KafkaHistory(StreamedHistory):
-    """A small history whose changefeed writes to a topic."""
+    """A small history whose changefeed writes to a topic, or to several."""
 
-    def __init__(self, broker: KafkaBroker, root: Path, options: ChangefeedOptions) -> None:
-        self._broker = broker
+    def __init__(self, broker: KafkaBroker, root: Path, options: ChangefeedOptions, *, several: bool = False) -> None:
+        self._broker, self._several = broker, several
         super().__init__(root, options)
 
     def new_stream(self) -> KafkaStream:
-        self._stream = KafkaStream(PARTITIONS, broker=self._broker)
+        self._stream = KafkaStream(PARTITIONS, broker=self._broker, several=self._several)
         return self._stream
 
     @property

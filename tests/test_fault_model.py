@@ -432,12 +432,12 @@ def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_stream(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("kind", ["nothing atomic", "duckdb"])
+@pytest.mark.parametrize(("kind", "several"), [("nothing atomic", False), ("duckdb", False), ("nothing atomic", True)])
 def test_after_every_history_of_faults_the_target_is_the_upstream_of_the_topic(
-    kind: str, empty: Callable[[str, Path], Downstream], kafka: KafkaBroker
+    kind: str, several: bool, empty: Callable[[str, Path], Downstream], kafka: KafkaBroker
 ) -> None:
-    """The topic is of a real broker, and the shapes of tables follow from statements."""
-    _run_model(lambda folder: empty(kind, folder), "topic", OPTIONS, partial(KafkaHistory, kafka))
+    """The topic is of a real broker, or its partitions are topics of one, and the shapes of tables follow from statements."""
+    _run_model(lambda folder: empty(kind, folder), "topic", OPTIONS, partial(KafkaHistory, kafka, several=several))
 
 
 @pytest.mark.parametrize("kind", ["nothing atomic", "atomic cuts"])
