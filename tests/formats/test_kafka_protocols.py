@@ -33,14 +33,13 @@ from protocol_replay import decoded, expected, history_of, messages_of, pieces_o
 OPEN, SIMPLE = OpenProtocol(), SimpleProtocol()
 WHOLE = [
     *((OPEN, name) for name in ("basic", "ddl", "only-updated", "types", "unbatched-partitions")),
-    *((SIMPLE, name) for name in ("json-basic", "json-ddl", "json-types")),
+    *((SIMPLE, f"{encoding}-{name}") for encoding in ("json", "avro") for name in ("basic", "ddl", "types")),
 ]
 """The cases whose messages hold whole rows that are read."""
 HANDLE_ONLY = [
     *((OPEN, name) for name in ("claim-check", "handle-key-only")),
-    *((SIMPLE, name) for name in ("json-claim-check", "json-handle-key-only")),
+    *((SIMPLE, f"{encoding}-{name}") for encoding in ("json", "avro") for name in ("claim-check", "handle-key-only")),
 ]
-AVRO = [(SIMPLE, f"avro-{name}") for name in ("basic", "claim-check", "ddl", "handle-key-only", "types")]
 T = TableSchema(
     TableId("d", "t"),
     (
@@ -100,16 +99,6 @@ def test_a_message_without_its_row_is_unknown_and_names_its_table(protocol: Kafk
     assert {(row["database"], row["table"]) for row in unknown} == {("b", "t")}
     assert all(b"it holds only the handle key" in row["value"] for row in unknown)
     assert len(unknown) == 4
-
-
-@named(AVRO)
-@pytest.mark.reading_case("B27")
-def test_messages_in_avro_are_refused_and_name_the_setting(protocol: KafkaProtocol, name: str) -> None:
-    records = protocol.read(messages_of(KafkaCase(protocol.name, name)))
-    assert set(records.column("kind").to_pylist()) == {RecordKind.UNKNOWN}
-    assert all(
-        b"which Headrace does not read yet. Set encoding-format=json" in value for value in records.column("value").to_pylist()
-    )
 
 
 # --- single rows ------------------------------------------------------------------------------------------------------------

@@ -56,12 +56,7 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
     ("rest", "base", "told"),
     [
         ("protocol=maxwell", URI, "The protocol 'maxwell' is not one that Headrace reads from Kafka"),
-        (
-            "protocol=simple&encoding-format=avro",
-            URI,
-            "encodes its messages as Avro (encoding-format=avro)",
-        ),
-        ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json, not 'xml'"),
+        ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json or avro, not 'xml'"),
         ("protocol=canal-json&partition-nums=3", URI, "Unknown parameter of a Kafka source 'partition-nums'"),
         ("protocol=canal-json&partition-num=0", URI, "partition-num=0 is not a number of partitions"),
         ("protocol=canal-json&enable-tidb-extension=maybe", URI, "enable-tidb-extension must be true or false"),
@@ -116,10 +111,9 @@ def test_the_default_protocol_is_the_open_one() -> None:
     assert source("protocol=default").event_source.reader.protocol.name == "open-protocol"  # type: ignore[attr-defined]
 
 
-def test_a_changefeed_file_that_encodes_as_avro_is_refused(tmp_path: Path) -> None:
+def test_either_encoding_may_be_named(tmp_path: Path) -> None:
     file = changefeed(tmp_path, '[sink]\nprotocol = "simple"\n[sink.kafka-config.codec-config]\nencoding-format = "avro"\n')
-    with pytest.raises(DefinitionError, match="encodes its messages as Avro"):
-        source("", changefeed=file)
+    assert source("", changefeed=file).options == source("protocol=simple&encoding-format=json").options
 
 
 def test_a_source_can_be_sent_to_tasks() -> None:

@@ -38,10 +38,6 @@ _SCHEMA = pa.schema(
 )
 _AVRO_UNION = b"\x16"
 """The first byte of a message with the encoding Avro: 11, the place of a record in its schema, as a zigzag number."""
-AVRO = (
-    "it is encoded as Avro, which Headrace does not read yet. Set encoding-format=json in the sink URI of the changefeed, and "
-    "begin with a new topic."
-)
 
 
 class SimpleKind(IntEnum):
@@ -114,8 +110,6 @@ def _read(value: bytes) -> SimpleAbout:
         return SimpleAbout(SimpleKind.IGNORED)
     database = table = ""
     try:
-        if is_avro(value):
-            raise _UnreadableError(AVRO)
         try:
             message = read_object(value)
         except ValueError as error:

@@ -88,7 +88,7 @@ class SimpleRowReader:
     def convert(self, column: Column, values: pa.Array) -> pa.Array:
         """See ``LineReader.convert``. TIMESTAMP is converted from the zone that each value names."""
         if column.type.kind is TypeKind.TIMESTAMP:
-            return _moments(values)
+            return moments_to_utc(values)
         if is_binary_type(column.type):
             return binary_from_base64(values)
         if WRITTEN[column.type.kind] is Written.MEMBER:
@@ -147,8 +147,8 @@ def _value(column: Column, value: object) -> object:
     raise DecodeError(f"The value is not written as a {column.type}.", column=column.name, value=str(value)[:_SHOWN])
 
 
-def _moments(values: pa.Array) -> pa.Array:
-    """TIMESTAMP text, each of the zone that it names, in UTC. Raises ValueError."""
+def moments_to_utc(values: pa.Array) -> pa.Array:
+    """TIMESTAMP text, each of the zone that it names (a struct of ``location`` and ``value``), in UTC. Raises ValueError."""
     zones, texts = (pc.struct_field(values, name) for name in ("location", "value"))
     found = pa.nulls(len(values), pa.string())
     for zone in pc.unique(zones.drop_null()).to_pylist():

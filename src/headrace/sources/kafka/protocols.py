@@ -49,7 +49,7 @@ def _shown(message: Message) -> str | None:
     if is_open_protocol(message.key):
         return "open-protocol"
     if not message.key and is_avro(value):
-        return "simple"  # whose messages then say that they are not read in this encoding
+        return "simple"
     return next((name for name, beginning in _BEGINNINGS.items() if beginning.match(value)), None)
 
 

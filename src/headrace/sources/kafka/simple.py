@@ -1,21 +1,28 @@
-"""TiCDC's Simple Protocol: a message concerns one row, one statement with the table's shape, or all tables (a watermark)."""
+"""TiCDC's Simple Protocol: a message concerns one row, one statement with the table's shape, or all tables (a watermark).
+
+Each message shows by its first byte whether it has the encoding JSON or Avro.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.ddl.statement import read_statement
+from headrace.formats import simple_avro
 from headrace.formats.json_lines import BLANK
-from headrace.formats.simple_messages import SimpleKind, read_about, read_statement_message
+from headrace.formats.simple_avro_rows import SimpleAvroRowReader
+from headrace.formats.simple_messages import SimpleAbout, SimpleKind, is_avro, read_about, read_statement_message
 from headrace.formats.simple_rows import SimpleRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.sources.kafka.line_records import rows_of_lines
+from headrace.sources.kafka.line_records import rows_of_lines, rows_of_messages
 from headrace.sources.kafka.protocol import Messages
+from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _KINDS = {
@@ -37,22 +44,22 @@ class SimpleProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages and BOOTSTRAP are left out."""
-        values = [value.strip(BLANK) for value in messages.values]
+        values = [value if is_avro(value) else value.strip(BLANK) for value in messages.values]
         rows = []
-        for offset, value, about in zip(messages.offsets, values, read_about(values), strict=True):
+        for offset, value, about in zip(messages.offsets, values, _abouts(values), strict=True):
             if about.kind is SimpleKind.IGNORED:
                 continue
             kind, told = _KINDS[about.kind], value
             if about.kind is SimpleKind.UNREADABLE:
                 told = about.reason.encode()
-            elif about.kind is SimpleKind.ROW and (b"\n" in value or b"\r" in value):
+            elif about.kind is SimpleKind.ROW and not is_avro(value) and (b"\n" in value or b"\r" in value):
                 kind, told = RecordKind.UNKNOWN, _BROKEN_LINE.encode()
             rows.append(RecordRow(offset, kind, about.database, about.table, about.commit_ts, told))
         return record_batch(rows)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. A change of a database names it only in its text."""
-        found = read_statement_message(value)
+        found = simple_avro.read_statement_message(value) if is_avro(value) else read_statement_message(value)
         if found.schema is not None:
             table_id = found.schema.table_id
         else:
@@ -63,4 +70,25 @@ class SimpleProtocol:
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        return rows_of_lines(SimpleRowReader(schema), records)
+        encoded = np.array([is_avro(value) for value in records.column("value").to_pylist()], bool)
+        if not encoded.any():
+            return rows_of_lines(SimpleRowReader(schema), records)
+        if encoded.all():
+            return rows_of_messages(SimpleAvroRowReader(schema), records)
+        turn = int(np.argmax(encoded != encoded[0]))  # a changefeed was given the other encoding
+        first, count = self.decode(schema, records.slice(0, turn))
+        try:
+            rest, counts = self.decode(schema, records.slice(turn))
+        except BadRecordError as error:
+            error.record += turn
+            raise
+        return pa.concat_batches([first, rest]), [*count, *counts]
+
+
+def _abouts(values: Sequence[bytes]) -> Sequence[SimpleAbout]:
+    encoded = [is_avro(value) for value in values]
+    if not any(encoded):
+        return read_about(values)
+    in_avro = iter(simple_avro.read_about([value for value in values if is_avro(value)]))
+    in_json = iter(read_about([value for value in values if not is_avro(value)]))
+    return [next(in_avro if is_encoded else in_json) for is_encoded in encoded]

@@ -1,0 +1,1 @@
+"""Avro's binary encoding, read column by column with the schema that the writer used."""

@@ -1,0 +1,252 @@
+"""Avro read by columns: every type, the first bad value, and schemas that are refused. The writer here shares no code with it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.formats.avro.columns import BadValueError, decimal_texts, read_columns
+from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
+from sampling import drawn
+
+ROW: dict[str, Any] = {
+    "type": "record",
+    "name": "row",
+    "namespace": "a.b",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "n", "type": ["null", {"type": "int", "connect.parameters": {"tidb_type": "INT"}}], "default": None},
+        {"name": "text", "type": ["string", "null"]},
+        {"name": "raw", "type": "bytes"},
+        {"name": "flag", "type": "boolean"},
+        {"name": "single", "type": "float"},
+        {"name": "double", "type": "double"},
+        {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["X", "Y", "Z"]}},
+        {"name": "four", "type": {"type": "fixed", "name": "four", "size": 4}},
+        {"name": "list", "type": {"type": "array", "items": ["null", "string"]}},
+        {
+            "name": "any",
+            "type": {"type": "map", "values": ["null", "long", "string", {"type": "record", "name": "w", "fields": [
+                {"name": "value", "type": "long"}
+            ]}]},
+        },
+        {"name": "again", "type": ["null", "w"]},
+    ],
+}  # fmt: skip
+LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXTS = st.text(max_size=20)
+ROWS = st.fixed_dictionaries(
+    {
+        "id": LONGS,
+        "n": st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+        "text": st.none() | TEXTS,
+        "raw": st.binary(max_size=20),
+        "flag": st.booleans(),
+        "single": st.floats(width=32, allow_nan=False),
+        "double": st.floats(allow_nan=False),
+        "kind": st.sampled_from("XYZ"),
+        "four": st.binary(min_size=4, max_size=4),
+        "list": st.lists(st.none() | TEXTS, max_size=5),
+        "any": st.dictionaries(TEXTS, st.none() | LONGS | TEXTS | st.fixed_dictionaries({"value": LONGS}), max_size=5),
+        "again": st.none() | st.fixed_dictionaries({"value": LONGS}),
+    }
+)
+
+
+def long(number: int) -> bytes:
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def written(told: Any, value: Any, sized: bool = False) -> bytes:
+    """A value in Avro's binary encoding; the blocks of arrays and maps with their sizes, if wanted."""
+    if isinstance(told, list):
+        names = [of if isinstance(of, str) else of["type"] for of in told]
+        kinds = {type(None): ("null",), int: ("int", "long"), str: ("string",), dict: ("record", "w")}[type(value)]
+        place = next(n for n, name in enumerate(names) if name in kinds)
+        return long(place) + written(told[place], value, sized)
+    if isinstance(told, dict):
+        return _COMPLEX[told["type"]](told, value, sized) if told["type"] in _COMPLEX else written(told["type"], value, sized)
+    return _SIMPLE[told](value)
+
+
+def counted(value: str | bytes) -> bytes:
+    raw = value.encode() if isinstance(value, str) else value
+    return long(len(raw)) + raw
+
+
+_SIMPLE: dict[str, Callable[[Any], bytes]] = {
+    "null": lambda _: b"",
+    "boolean": lambda value: bytes([value]),
+    "int": long,
+    "long": long,
+    "float": lambda value: struct.pack("<f", value),
+    "double": lambda value: struct.pack("<d", value),
+    "bytes": counted,
+    "string": counted,
+    "w": lambda value: long(value["value"]),
+}
+_COMPLEX: dict[str, Callable[[Any, Any, bool], bytes]] = {
+    "record": lambda told, value, sized: b"".join(written(f["type"], value[f["name"]], sized) for f in told["fields"]),
+    "enum": lambda told, value, _: long(told["symbols"].index(value)),
+    "fixed": lambda _told, value, _: bytes(value),
+    "array": lambda told, value, sized: blocks([written(told["items"], item, sized) for item in value], sized),
+    "map": lambda told, value, sized: blocks([counted(k) + written(told["values"], v, sized) for k, v in value.items()], sized),
+}
+
+
+def blocks(items: list[bytes], sized: bool) -> bytes:
+    """The items in blocks of two."""
+    out = b""
+    for start in range(0, len(items), 2):
+        block = b"".join(items[start : start + 2])
+        count = len(items[start : start + 2])
+        out += (long(-count) + long(len(block)) if sized else long(count)) + block
+    return out + long(0)
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """What the columns of a row read as."""
+    branches = {int: "long", str: "string", dict: "a.b.w"}
+    entries = []
+    for key, value in row["any"].items():
+        told = dict.fromkeys(branches.values()) | {branches[type(value)]: value} if value is not None else None
+        entries.append({"key": key, "value": told})
+    return row | {"any": entries}
+
+
+@given(st.lists(ROWS, max_size=6), st.booleans())
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+def test_what_was_written_is_read(rows: list[dict[str, Any]], sized: bool) -> None:
+    values = [b"frame" + written(ROW, row, sized) for row in rows]
+    found = read_columns(parse_schema(json.dumps(ROW)), values, skip=5)
+    assert found.to_pylist() == [plain(row) for row in rows]
+    some = read_columns(parse_schema(json.dumps(ROW)), values, skip=5, wanted={"text", "again"})
+    assert some.to_pylist() == [{"text": row["text"], "again": row["again"]} for row in rows]
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4), st.data())
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+def test_bytes_that_are_cut_or_changed_are_an_error_or_other_values(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    schema = parse_schema(json.dumps(ROW))
+    values = [written(ROW, row) for row in rows]
+    number = data.draw(st.integers(0, len(values) - 1))
+    place = data.draw(st.integers(0, len(values[number]) - 1))
+    if data.draw(st.booleans()):
+        values[number] = values[number][:place]
+        with pytest.raises(BadValueError) as told:
+            read_columns(schema, values)
+        assert told.value.number == number
+        return
+    values[number] = values[number][:place] + data.draw(st.binary(min_size=1, max_size=3)) + values[number][place + 1 :]
+    try:
+        found = read_columns(schema, values).to_pylist()
+    except BadValueError as error:
+        blamed, found = error.number, [plain(row) for row in rows]
+    else:
+        blamed = number
+    assert blamed == number
+    others = [n for n in range(len(rows)) if n != number]
+    assert [found[n] for n in others] == [plain(rows[n]) for n in others]
+
+
+@pytest.mark.parametrize(
+    ("told", "bad", "reason"),
+    [
+        ("long", b"\x80" * 9, "it ends in the middle of a value"),
+        ("long", b"\x80" * 10, "a number has more than 64 bits"),
+        ("long", b"\xff" * 9 + b"\x02", "a number has more than 64 bits"),
+        ("int", long(1 << 31), "an int has more than 32 bits"),
+        ("boolean", b"\x02", "a boolean is neither 0 nor 1"),
+        ("string", long(1) + b"\xff", "a text is not UTF-8"),
+        ("string", long(-1), "it ends in the middle of a value"),
+        ("bytes", long(1 << 62), "it ends in the middle of a value"),
+        (["null", "long"], long(2), "it has a type that its union does not have"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, long(1), "it has a symbol that its enum does not have"),
+        ({"type": "array", "items": "null"}, long(1 << 62), "it has more items than bytes"),
+    ],
+)
+def test_the_first_bad_value_is_named_with_its_field(told: Any, bad: bytes, reason: str) -> None:
+    fields = [{"name": name, "type": of} for name, of in (("first", "long"), ("x", told), ("last", "string"))]
+    schema = parse_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    with pytest.raises(BadValueError) as found:
+        read_columns(schema, [long(1) + bad, b"\xff"])
+    assert (found.value.number, found.value.field, found.value.reason) == (0, "x", reason)
+
+
+def test_bytes_behind_a_value_are_told() -> None:
+    with pytest.raises(BadValueError, match="it has bytes behind its value"):
+        read_columns(parse_schema('"long"'), [long(1), long(1) + b"x"])
+
+
+def test_no_value_gives_empty_columns() -> None:
+    assert read_columns(parse_schema(json.dumps(ROW)), []).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("{", "is not defined"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}', "contains itself"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}', "of one name"),
+        ('{"type": "record", "fields": []}', "has no name"),
+        ('{"type": "record", "name": "r"}', "has no list of fields"),
+        ('["null", "null"]', "has the same type twice"),
+        ('{"type": "bytes", "logicalType": "decimal"}', "a decimal has the precision None"),
+        ('{"type": "fixed", "name": "f", "size": -1}', "is not a number of bytes"),
+        ('{"type": "enum", "name": "e"}', "has no list of symbols"),
+        ('{"type": 5}', "5 is not a type"),
+        ('{"type": "array", "items": ' * 40 + '"int"' + "}" * 40, "nested too deeply"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_is_told(told: str, reason: str) -> None:
+    with pytest.raises(AvroSchemaError, match=reason):
+        parse_schema(told)
+
+
+def test_a_schema_that_grows_with_each_name_is_refused() -> None:
+    """Each record holds the one before it ten times."""
+    told: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
+    for number in range(1, 8):
+        again = [{"name": f"f{n}", "type": f"r{number - 1}"} for n in range(1, 10)]
+        told = {"type": "record", "name": f"r{number}", "fields": [{"name": "f0", "type": told}, *again]}
+    with pytest.raises(AvroSchemaError, match="more than 50000 types"):
+        parse_schema(json.dumps(told))
+
+
+def test_what_a_writer_says_of_its_types_is_kept() -> None:
+    schema = parse_schema(json.dumps(ROW))
+    assert isinstance(schema, Record)
+    assert schema.full_name == "a.b.row"
+    number, text = schema.field("n"), schema.field("text")
+    assert number is not None
+    assert text is not None
+    assert (number.nullable, number.has_default, number.default) == (True, True, None)
+    assert number.value_type.parameters == {"tidb_type": "INT"}  # type: ignore[union-attr]
+    assert (text.nullable, text.has_default) == (True, False)
+
+
+@given(st.lists(st.none() | st.decimals(-(10**22), 10**22, places=3), max_size=6), st.booleans())
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+def test_a_decimal_is_written_as_mysql_writes_it(numbers: list[Decimal | None], short: bool) -> None:
+    if short:
+        numbers = [None if number is None else number / 10**12 for number in numbers]
+    values = [None if n is None else int(n.scaleb(3)) for n in numbers]
+    raw = [None if n is None else n.to_bytes(max(1, (n.bit_length() + 8) // 8), "big", signed=True) for n in values]
+    texts = decimal_texts(pa.array(raw, pa.binary()), 3).to_pylist()
+    assert [None if text is None else int(Decimal(text).scaleb(3)) for text in texts] == values
+    assert all(text is None or len(text.partition(".")[2]) == 3 for text in texts)
+    whole = decimal_texts(pa.array(raw, pa.binary()), 0).to_pylist()
+    assert whole == [None if n is None else str(n) for n in values]
