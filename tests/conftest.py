@@ -20,6 +20,7 @@ from servers import MariaDb, S3Server, running_mariadb, running_s3
 if TYPE_CHECKING:
     from kafka_server import KafkaBroker
     from places import Place
+    from schema_registry import Registry
 
 _FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "HEADRACE_", "MYSQL_", "PYSPARK_", "SPARK_")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
@@ -91,6 +92,15 @@ def kafka() -> Iterator[KafkaBroker]:
 
     with running_kafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Registry]:
+    """The session's schema registry; put schemas under a path of your own with ``holding()``."""
+    from schema_registry import running_registry
+
+    with running_registry() as running:
+        yield running
 
 
 @pytest.fixture(params=["duckdb", pytest.param("mariadb", marks=pytest.mark.server)])

@@ -60,6 +60,12 @@ class KafkaCase:
         return [_record(json.loads(line)) for line in (self._folder / "records.jsonl").read_bytes().splitlines()]
 
     @property
+    def schemas(self) -> dict[int, str]:
+        """The registered schemas by their ids; empty for a protocol without a registry."""
+        file = self._folder / "schemas.json"
+        return {told["id"]: told["schema"] for told in json.loads(file.read_bytes())} if file.is_file() else {}
+
+    @property
     def events(self) -> list[dict[str, Any]]:
         """What happened upstream, in order; see the README of the data."""
         events: list[dict[str, Any]] = self._expected["events"]

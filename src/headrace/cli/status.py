@@ -16,7 +16,7 @@ from headrace.model.backlog import PartitionBacklog
 from headrace.model.ledger import CutRecord, JournalState, LedgerState, TableProgress, TableStatus
 from headrace.model.tso import format_tso
 from headrace.pipeline.assembly import Target
-from headrace.sources.base import DataSource
+from headrace.sources.base import DataSource, caveats_of
 
 _CUTS_SHOWN = 5
 _LEFT_BEHIND = (
@@ -40,6 +40,8 @@ def show_status(target: Target, name: str, output: Output, source: DataSource | 
             what = f"no pipeline named {name}" if name else "no pipeline's ledger"
             require_place(ledger, f"There is {what}")
             raise DefinitionError(f"{parts.sink.identity} holds {what}.", "The first headrace run creates it.")
+        for caveat in caveats_of(source):
+            output.warning(caveat)
         for state in states:
             backlog = backlog_of(state, source, output)
             if output.is_json:

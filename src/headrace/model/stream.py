@@ -64,6 +64,8 @@ class StreamStatement:
     """Whether ``database`` was the current database when the statement ran, or the statement names a database with each table."""
     carries_stored: bool = True
     """Whether rows have the values of stored generated columns."""
+    is_inferred: bool = False
+    """Whether there was no statement: rows of this shape follow, and it is not known how the table got it."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -155,6 +155,8 @@ class TableSchema:
     columns: tuple[Column, ...]
     handle_key: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
+    registered: int = field(default=0, compare=False)
+    """The id of the schema in a registry that the shape was made from; 0 for a shape that statements made."""
 
     @cached_property
     def told(self) -> str:

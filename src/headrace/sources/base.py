@@ -292,6 +292,21 @@ class LaggingSource(Protocol):
         ...
 
 
+@runtime_checkable
+class WeakerSource(Protocol):
+    """An optional part of a :class:`DataSource`: some guarantees do not hold for what it is configured to read."""
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """What is weaker than usual, a sentence for each thing; may be empty. Does not connect."""
+        ...
+
+
+def caveats_of(source: object) -> Sequence[str]:
+    """What is weaker than usual with a source; empty for one that says nothing of it."""
+    return source.caveats if isinstance(source, WeakerSource) else ()
+
+
 class DataSource(Protocol):
     """A source as the pipeline holds it.
 

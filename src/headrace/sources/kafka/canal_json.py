@@ -42,6 +42,7 @@ class CanalJsonProtocol:
     options: CanalJsonOptions = field(default_factory=lambda: CanalJsonOptions(terminator="\n"))
     name: str = "canal-json"
     has_keys: bool = False
+    caveats: Sequence[str] = ()
 
     @property
     def commit_ts(self) -> CommitTsPrecision:

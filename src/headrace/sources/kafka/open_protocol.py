@@ -35,12 +35,14 @@ class OpenProtocol:
     time_zone: str = "UTC"
     name: str = "open-protocol"
     has_keys: bool = True
+    caveats: Sequence[str] = ()
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
         known: dict[bytes, EventKey] = {}
-        return record_batch(row for message in zip(*messages, strict=True) for row in _rows(*message, known))
+        told = zip(messages.offsets, messages.values, messages.keys, strict=True)
+        return record_batch(row for message in told for row in _rows(*message, known))
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. Events do not tell a table's shape."""

@@ -11,25 +11,30 @@ from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
 from headrace.formats.values import check_time_zone
+from headrace.kafka.registry import PARAMETERS as REGISTRY_PARAMETERS
+from headrace.kafka.registry import SchemaRegistry, registry_of
 from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
 from headrace.sources.changefeed_file import ChangefeedFile, read_changefeed_file
 from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
-PROTOCOLS = ("canal-json", "open-protocol", "simple")
+PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro")
 """The protocols that are read, by TiCDC's names."""
-_OTHER_NAMES = {"default": "open-protocol"}
-_OF_STREAM = frozenset({"protocol", "partition-num", "enable-tidb-extension", "encoding-format"})
+_OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
+_OF_STREAM = frozenset(
+    {"protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark"}
+)
 _OWN = frozenset({"accept-keyless", "time-zone", "topics"})
 _WITHOUT_EFFECT = frozenset(
     {
         *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
         *("kafka-version", "max-batch-size", "max-message-bytes", "only-output-updated-columns", "output-row-key", "read-timeout"),
+        *("avro-bigint-unsigned-handling-mode", "avro-decimal-handling-mode", "avro-include-before-value"),
         *("replication-factor", "required-acks", "write-timeout", "output-raw-change-event"),
     }
 )
-URI_PARAMETERS = CLUSTER_PARAMETERS | _OF_STREAM | _OWN | _WITHOUT_EFFECT
+URI_PARAMETERS = CLUSTER_PARAMETERS | REGISTRY_PARAMETERS | _OF_STREAM | _OWN | _WITHOUT_EFFECT
 """All parameters that a Kafka source's URI may have, besides those of librdkafka (``kafka.…``)."""
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
@@ -49,6 +54,10 @@ class KafkaOptions:
     """The zone of TIMESTAMP text, where messages do not name it."""
     selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
     """Which columns the changefeed writes into rows."""
+    registry: SchemaRegistry | None = None
+    """Of ``avro``."""
+    avro_watermarks: bool = False
+    """Whether messages of ``avro`` carry watermarks, schema changes, and the commit ts of deletions."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -71,6 +80,8 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         _protocol(told),
         time_zone,
         read_selectors(file) if file else ColumnSelectors(),
+        registry_of({name: str(value) for name, value in told.items()}),
+        _flag(told, "avro-enable-watermark", False),
     )
 
 

@@ -22,6 +22,8 @@ class Messages(NamedTuple):
     """Empty for a tombstone."""
     keys: Sequence[bytes] = ()
     """Only for a protocol that has keys; empty where a message has none."""
+    times: Sequence[int | None] = ()
+    """The milliseconds since 1970 that Kafka keeps for each message; only for a protocol that has keys."""
 
 
 class KafkaProtocol(Protocol):
@@ -40,6 +42,11 @@ class KafkaProtocol(Protocol):
     @property
     def has_keys(self) -> bool:
         """Whether the keys of messages are needed."""
+        ...
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """What is weaker than with other protocols: a sentence for each thing. Usually empty."""
         ...
 
     def read(self, messages: Messages) -> pa.RecordBatch:

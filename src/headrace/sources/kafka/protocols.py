@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headrace.errors import SourceNotReadyError
+from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.open_messages import is_open_protocol
 from headrace.formats.simple_messages import is_avro
 from headrace.kafka.client import Message
+from headrace.sources.kafka.avro import AvroProtocol
 from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.options import KafkaOptions
 from headrace.sources.kafka.protocol import KafkaProtocol
+from headrace.sources.kafka.registered import RegisteredSchemas, schema_id_of
 from headrace.sources.kafka.simple import SimpleProtocol
 
 # TiCDC writes these members first.
@@ -27,9 +29,19 @@ def _canal_json(options: KafkaOptions) -> KafkaProtocol:
     return CanalJsonProtocol(options.exact, CanalJsonOptions(terminator="\n", time_zone=options.time_zone))
 
 
+def _avro(options: KafkaOptions) -> KafkaProtocol:
+    if options.registry is None:
+        raise DefinitionError(
+            "The protocol avro needs a schema registry, and the source's URI names none.",
+            "Write schema-registry=http://host:8081, as in the changefeed's own command.",
+        )
+    return AvroProtocol(RegisteredSchemas(options.registry), options.avro_watermarks, options.time_zone)
+
+
 _MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
     "canal-json": _canal_json,
     "open-protocol": lambda options: OpenProtocol(options.time_zone),
+    "avro": _avro,
     "simple": lambda _options: SimpleProtocol(),
 }
 
@@ -50,6 +62,8 @@ def _shown(message: Message) -> str | None:
         return "open-protocol"
     if not message.key and is_avro(value):
         return "simple"
+    if schema_id_of(value) is not None and schema_id_of(message.key or b"") is not None:
+        return "avro"
     return next((name for name, beginning in _BEGINNINGS.items() if beginning.match(value)), None)
 
 

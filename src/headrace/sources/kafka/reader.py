@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -63,8 +64,6 @@ class KafkaReader:
     identity: str
     cluster: KafkaCluster
     options: KafkaOptions
-    repeats: Repeats = Repeats.CHANGES
-    """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row."""
     _sizes: dict[tuple[str, int], float] = field(default_factory=dict, compare=False, repr=False)
     """The bytes per record, as a first look found them, see :meth:`_sampled`."""
     _retentions: Retentions = field(default_factory=Retentions, compare=False, repr=False)
@@ -76,7 +75,17 @@ class KafkaReader:
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
         # Tasks get the detected protocol with the reader, so that each of them does not detect it again.
         options = replace(self.options, protocol=self._protocol_name)
-        return KafkaReader, (self.identity, self.cluster, options, self.repeats)
+        return KafkaReader, (self.identity, self.cluster, options)
+
+    @property
+    def repeats(self) -> Repeats:
+        """TiCDC sends the net change of a transaction: of a key at most one deletion and one new row.
+
+        That is of no use if rows do not tell their transaction. Their order alone then tells what came last.
+        """
+        if not self._protocol_name:
+            return Repeats.CHANGES  # there is no message yet
+        return Repeats.CHANGES if self.protocol.commit_ts.is_exact else Repeats.UNKNOWN
 
     @property
     def _protocol_name(self) -> str:
@@ -131,13 +140,14 @@ class KafkaReader:
     @property
     def notices(self) -> Sequence[Notice]:
         """See ``StreamReader.notices``."""
-        missing = (Notice(f"The topic {topic} does not exist. It is read when it is created.") for topic in self._missing)
-        if not self._detected:
-            return tuple(missing)
-        topics = self.options.topics
-        what = f"the topic {topics.default}" if topics.default else "the topics"
-        told = f"The source's URI names no protocol. The messages of {what} show protocol={self._detected[0]}."
-        return (Notice(told), *missing)
+        told = [Notice(caveat) for caveat in self.protocol.caveats] if self._protocol_name else []
+        if self._detected:
+            topics = self.options.topics
+            what = f"the topic {topics.default}" if topics.default else "the topics"
+            shown = f"The messages of {what} show protocol={self._detected[0]}."
+            told.append(Notice(f"The source's URI names no protocol. {shown}"))
+        told += [Notice(f"The topic {topic} does not exist. It is read when it is created.") for topic in self._missing]
+        return told
 
     @property
     def whole_transactions(self) -> bool:
@@ -217,9 +227,10 @@ class KafkaReader:
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
-        with self.cluster.connect() as client:
-            fetched = _fetched(client, *self.options.topics.place(of.partition), of, with_keys=self.protocol.has_keys)
-            yield from map(self.protocol.read, fetched)
+        topic, number = self.options.topics.place(of.partition)
+        protocol = self.protocol
+        with self.cluster.connect() as client, closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
+            yield from map(protocol.read, fetched)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
@@ -258,11 +269,12 @@ def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: s
         raise BadRecordError(record, f"The message lacks the column {lacking}.", column=lacking, hint=_WITH_SELECTORS)
 
 
-def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Iterator[Messages]:
+def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Generator[Messages]:
     place = (topic, number, of.start, of.end)
     if not with_keys:
         yield from (Messages(offsets, values) for offsets, values in client.fetch_values(*place))
         return
     for messages in client.fetch(*place):
-        offsets, values, keys = zip(*((m.offset, m.value or b"", m.key or b"") for m in messages), strict=True)
-        yield Messages(offsets, list(values), keys)
+        told = ((m.offset, m.value or b"", m.key or b"", m.timestamp_ms) for m in messages)
+        offsets, values, keys, times = zip(*told, strict=True)
+        yield Messages(offsets, list(values), keys, times)

@@ -40,6 +40,7 @@ class SimpleProtocol:
 
     name: str = "simple"
     has_keys: bool = False
+    caveats: Sequence[str] = ()
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
 
     def read(self, messages: Messages) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
@@ -13,6 +14,7 @@ from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_u
 from headrace.sources.base import Progress
 from headrace.sources.kafka.advice import findings
 from headrace.sources.kafka.options import KafkaOptions, read_options
+from headrace.sources.kafka.protocols import protocol_of
 from headrace.sources.kafka.reader import KafkaReader, carried_columns
 from headrace.sources.stream import StreamEventSource
 from headrace.sources.stream.backlog import backlog_of
@@ -50,6 +52,11 @@ class KafkaSource:
     def event_source(self) -> StreamEventSource:
         """A new stream of changes, without a connection."""
         return StreamEventSource(self._reader)
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """See ``WeakerSource.caveats``. Empty if only the messages show the protocol."""
+        return protocol_of(self.options.protocol, self.options).caveats if self.options.protocol else ()
 
     def inspect(self, *, count_rows: bool = False) -> Inspection:
         """See ``InspectableSource.inspect``."""

@@ -14,6 +14,7 @@ from itertools import groupby
 from headrace.ddl.classify import Classified, classify
 from headrace.ddl.columns import annotate
 from headrace.ddl.indexes import with_index_names
+from headrace.ddl.inferred import doubt_about
 from headrace.ddl.names import KnownNames, spelled
 from headrace.ddl.partition_text import partitioning_from_text, partitioning_to_text
 from headrace.ddl.partitions import Partitioning, partitioning_after
@@ -126,7 +127,17 @@ class StreamHistory:
             SchemaChange(first.commit_ts, first.table_id, events, text, first.database, names, origin=first.place, doubt=doubt)
         )
 
+    def _is_former(self, told: StreamStatement) -> bool:
+        """Whether rows without a statement have the table's shape, or a former one, as rows do that are sent again.
+
+        A registry gives a new schema a greater id.
+        """
+        before = self._tables.get(told.table_id)
+        return before is not None and told.schema is not None and before.registered >= told.schema.registered
+
     def _take(self, told: StreamStatement) -> None:
+        if told.is_inferred and self._is_former(told):
+            return
         names = KnownNames({told.table_id}, self._tables.keys())
         text, doubt = (told.statement, "") if told.current_is_known else self._with_databases(told)
         text = spelled(text, read_statement(text, told.database), names.meant)
@@ -140,6 +151,8 @@ class StreamHistory:
         text = with_index_names(text, statement, [index.name for index in before.indexes] if before else ())
         collation = self._collation(told, statement, origin)
         after = self._after(told, statement, text, before, pattern, collation)
+        if told.is_inferred and after is not None:
+            doubt = doubt_about(before, after)
         former = self._partitionings.get(origin)
         classified = classify(text, database=told.database, table_id=told.table_id, before=before, after=after, partitioning=former)
         like = self._partitionings.get(statement.like) if statement.like else None
@@ -316,14 +329,16 @@ def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:
     found: dict[tuple[int, TableId, str, int], StreamStatement] = {}
     times: Counter[tuple[int, TableId, str]] = Counter()
     last: StreamStatement | None = None
+    last_key: tuple[int, TableId, str] | None = None
     for told in sorted(statements, key=lambda told: (told.commit_ts, told.partition, told.offset)):
-        key = (told.commit_ts, told.table_id, told.statement)
+        shape = told.schema.told if told.is_inferred and told.schema is not None else ""
+        key = (told.commit_ts, told.table_id, told.statement or shape)
         if last is None or (last.commit_ts, last.partition, last.offset) != (told.commit_ts, told.partition, told.before):
             times.clear()
-            last = None
-        if last is None or key != (last.commit_ts, last.table_id, last.statement):
+            last_key = None
+        if key != last_key:
             times[key] += 1
         number = times[key] if _rename(told) else 1
         found.setdefault((*key, number), told if number == 1 else replace(told, statement=f"{told.statement} /* {number} */"))
-        last = told
+        last, last_key = told, key
     return list(found.values())

@@ -1,0 +1,234 @@
+"""TiCDC's protocol ``avro``: the key and the value of a message are each written with a schema of a registry.
+
+It is TiCDC's weakest protocol. Only with ``avro-enable-watermark`` and the TiDB extension are there schema changes, watermarks, and
+deletions with a commit ts. Otherwise a deletion is a key without a value, and the order of a partition is all that tells what came
+first: the time that Kafka keeps for each record then stands for its commit ts, and the registered schemas for schema changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.formats.avro.columns import BadValueError, read_columns
+from headrace.formats.avro.schema import Record
+from headrace.formats.json_lines import integer_of, read_object, text_of
+from headrace.formats.schema_file import with_escapes
+from headrace.formats.ticdc_avro import COMMIT_TS, is_long, shape_of, table_of
+from headrace.formats.ticdc_avro_rows import DELETION, TicdcAvroRowReader
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.model.tso import LOGICAL_BITS, MAX_TSO
+from headrace.sources.kafka.line_records import rows_of_messages
+from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.registered import FRAME, IN_GLUE, RegisteredSchemas, by_schema, is_of_glue, schema_id_of
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
+
+_STATEMENT, _WATERMARK, _TIMED_DELETION = 1, 2, 3
+_TIMED_BYTES = 9
+_SHAPE = struct.Struct(">BQII")
+"""The statement that schemas stand for: a zero, the commit ts, and the ids of the value's and the key's schema (0 for no key)."""
+_NOT_TIMED = (
+    "it is a watermark, a schema change or a deletion with a commit ts, which a changefeed writes only with "
+    "avro-enable-watermark=true. Set avro-enable-watermark=true in the source's URI, too."
+)
+_NO_TIME = (
+    "it carries no commit ts. Set enable-tidb-extension=true and avro-enable-watermark=true in the changefeed's sink URI, or "
+    "leave avro-enable-watermark out of the source's."
+)
+_EARLIER = (
+    "Kafka keeps an earlier time for it than for the record before it, so it is not known which of them came first. Set "
+    "message.timestamp.type=LogAppendTime for the topic, and load the table anew."
+)
+_NO_FRAME = "its first bytes do not name a schema of a registry. The protocol may be another one."
+_WITHOUT = "Without avro-enable-watermark, the protocol avro has no"
+CAVEATS = (
+    f"{_WITHOUT} watermarks: changes are applied only with --until-end, once nothing is written to the topic any more.",
+    f"{_WITHOUT} commit ts for deletions: changes are applied in the order of the times that Kafka keeps for records, and tables "
+    "are consistent with each other only at the end.",
+    f"{_WITHOUT} schema changes: tables follow the registered schemas. Dropped, truncated and renamed tables, indexes, and the "
+    "lengths of types are not known.",
+)
+"""What is weaker than in other protocols, for people."""
+
+
+@dataclass(frozen=True)
+class AvroProtocol:
+    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+
+    schemas: RegisteredSchemas
+    timed: bool = False
+    """Whether the changefeed has ``avro-enable-watermark`` and the TiDB extension."""
+    time_zone: str = "UTC"
+    name: str = "avro"
+    has_keys: bool = True
+
+    @property
+    def commit_ts(self) -> CommitTsPrecision:
+        """See ``KafkaProtocol.commit_ts``."""
+        return CommitTsPrecision.EXACT if self.timed else CommitTsPrecision.MILLISECOND
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """See ``KafkaProtocol.caveats``."""
+        return () if self.timed else CAVEATS
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. Messages without key and value are left out. Raises SourceUnreachableError."""
+        return record_batch(self._rows(messages))
+
+    def _rows(self, messages: Messages) -> Iterator[RecordRow]:
+        told = _Told(self.schemas, messages.keys, messages.values, timed=self.timed)
+        shown: set[tuple[int, int]] = set()
+        latest = 0
+        for number, (offset, value) in enumerate(zip(messages.offsets, messages.values, strict=True)):
+            key, time = messages.keys[number], messages.times[number]
+            if not value and not key:
+                continue
+            if self.timed and value[:1] != b"\0":
+                yield _timed(offset, key, value, told.record(key))
+                continue
+            found = told.row(number)
+            if isinstance(found, _Unknown):
+                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, found.reason.encode())
+                continue
+            if self.timed:
+                yield RecordRow(offset, RecordKind.ROWS, found.database, found.table, told.commit_ts[number], value)
+                continue
+            if time is None or not latest <= time <= MAX_TSO >> LOGICAL_BITS:
+                reason = "Kafka keeps no time for it." if time is None else _EARLIER
+                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, reason.encode())
+                continue
+            latest = time
+            commit_ts, ids = time << LOGICAL_BITS, (schema_id_of(value), schema_id_of(key) or 0)
+            if ids[0] is not None and ids not in shown:
+                shown.add((ids[0], ids[1]))
+                shape = _SHAPE.pack(0, commit_ts - 1, *ids)
+                yield RecordRow(offset, RecordKind.STATEMENT, found.database, found.table, commit_ts - 1, shape)
+            yield RecordRow(offset, RecordKind.ROWS, found.database, found.table, commit_ts, value or DELETION + key)
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``. Raises SourceUnreachableError."""
+        if value[:1] == bytes([_STATEMENT]):
+            return _statement(value[1:], partition, offset)
+        _, commit_ts, value_id, key_id = _SHAPE.unpack(value)
+        schema = shape_of(self.schemas.record(value_id), self.schemas.record(key_id) if key_id else None, value_id)
+        table_id = schema.table_id
+        return StreamStatement(commit_ts, table_id.database, "", table_id, schema, partition, offset, is_inferred=True)
+
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``. Raises SourceUnreachableError."""
+        return rows_of_messages(TicdcAvroRowReader(schema, self.schemas.record, self.time_zone, self.timed), records)
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """Why a message cannot be read, and its table as far as that is known."""
+
+    reason: str
+    database: str = ""
+    table: str = ""
+
+
+class _Told:
+    """What the schemas of messages tell of them. Each schema is looked for once."""
+
+    def __init__(self, schemas: RegisteredSchemas, keys: Sequence[bytes], values: Sequence[bytes], *, timed: bool) -> None:
+        self._schemas, self._keys, self._values = schemas, keys, values
+        self._found: dict[int, Record | str] = {}
+        self._tables: dict[int, TableId] = {}
+        self.commit_ts: dict[int, int] = {}
+        """By number of the message; only if messages have one."""
+        self._bad: dict[int, str] = {}
+        if timed:
+            for schema_id, numbers in by_schema(values).items():
+                record = self._of_id(schema_id) if schema_id is not None else ""
+                if isinstance(record, Record):
+                    self._read_times(record, numbers)
+
+    def _of_id(self, schema_id: int) -> Record | str:
+        if schema_id not in self._found:
+            self._found[schema_id] = self._schemas.find(schema_id)
+        return self._found[schema_id]
+
+    def record(self, message: bytes) -> Record | str:
+        """The record with which a message was written, or why that is not known."""
+        schema_id = schema_id_of(message)
+        if schema_id is None:
+            return IN_GLUE if is_of_glue(message) else _NO_FRAME
+        return self._of_id(schema_id)
+
+    def row(self, number: int) -> TableId | _Unknown:
+        """The table of a message with a row."""
+        message = self._values[number] or self._keys[number]
+        if message[0] == _STATEMENT or (len(message) == _TIMED_BYTES and message[0] in (_WATERMARK, _TIMED_DELETION)):
+            return _Unknown(_NOT_TIMED)
+        record = self.record(message)
+        if isinstance(record, str):
+            return _Unknown(record)
+        table_id = table_of(record)
+        if not table_id.database or not table_id.table:
+            return _Unknown("its schema does not name its table.")
+        if number in self._bad:
+            return _Unknown(self._bad[number], table_id.database, table_id.table)
+        return table_id
+
+    def _read_times(self, record: Record, numbers: Sequence[int]) -> None:
+        """The commit ts of messages that were written with one schema."""
+        if not is_long(record.field(COMMIT_TS)):
+            self._bad |= dict.fromkeys(numbers, _NO_TIME)
+            return
+        left = list(numbers)
+        while left:
+            try:
+                found = read_columns(record, [self._values[number] for number in left], skip=FRAME, wanted={COMMIT_TS})
+            except BadValueError as error:
+                self._read_times(record, left[: error.number])
+                self._bad[left[error.number]] = f"it cannot be read: in {error.field or 'it'}, {error.reason}."
+                left = left[error.number + 1 :]
+                continue
+            for number, commit_ts in zip(left, found.field(COMMIT_TS).to_pylist(), strict=True):
+                if 1 <= commit_ts <= MAX_TSO:
+                    self.commit_ts[number] = commit_ts
+                else:
+                    self._bad[number] = f"{COMMIT_TS} is {commit_ts}, which is not a commit ts."
+            return
+
+
+def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> RecordRow:
+    """A message that only a changefeed with ``avro-enable-watermark`` writes; ``record`` is that of the key."""
+    if not value:
+        named = table_of(record) if isinstance(record, Record) else TableId("")
+        return RecordRow(offset, RecordKind.UNKNOWN, named.database, named.table, 0, _NO_TIME.encode())
+    commit_ts = int.from_bytes(value[1:_TIMED_BYTES], "big") if len(value) == _TIMED_BYTES else 0
+    reason = ""
+    if value[0] == _STATEMENT:
+        try:
+            told = _statement(value[1:], "", offset)
+        except ValueError as error:
+            reason = f"the schema change cannot be read: {error}"
+        else:
+            return RecordRow(offset, RecordKind.STATEMENT, told.database, told.table_id.table, told.commit_ts, value)
+    elif value[0] == _WATERMARK and 1 <= commit_ts <= MAX_TSO:
+        return RecordRow(offset, RecordKind.WATERMARK, "", "", commit_ts, b"")
+    elif value[0] == _TIMED_DELETION and 1 <= commit_ts <= MAX_TSO:
+        if isinstance(record, Record):
+            table_id = table_of(record)
+            return RecordRow(offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, DELETION + key)
+        reason = record
+    reason = reason or (IN_GLUE if is_of_glue(value) else _NO_FRAME)
+    return RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, reason.encode())
+
+
+def _statement(text: bytes, partition: str, offset: int) -> StreamStatement:
+    """A schema change in JSON. Raises ValueError, the end of a sentence."""
+    told = read_object(text)
+    commit_ts, query, database = integer_of(told.get("commitTs"), 1, MAX_TSO), text_of(told, "query"), text_of(told, "schema")
+    if commit_ts is None or not query or not database:
+        raise ValueError("it has no commitTs, no query or no schema.")
+    table_id = TableId(database, text_of(told, "table") or "")
+    return StreamStatement(commit_ts, database, with_escapes(query), table_id, None, partition, offset, tells_shape=False)

@@ -1,0 +1,85 @@
+"""Messages whose bytes begin with the id of their schema in a registry, and these schemas.
+
+Format: Confluent documentation, "Wire format": a zero byte, the id in four bytes (the highest first), and Avro's binary encoding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
+from headrace.kafka.registry import SchemaRegistry, UnknownSchemaError
+
+FRAME = 5
+"""The bytes before the content."""
+_GLUE = b"\x03\x00"
+_GLUE_FRAME = 18
+IN_GLUE = "it names its schema by AWS Glue's UUID, and Headrace reads only registries with Confluent's API."
+# A schema of an id never changes, so all readers of a process share what they fetched.
+_FETCHED: dict[tuple[SchemaRegistry, int], Record] = {}
+_MOST_FETCHED = 10_000
+
+
+def schema_id_of(message: bytes) -> int | None:
+    """The id of the schema with which a message was written; ``None`` if it has no frame."""
+    return int.from_bytes(message[1:FRAME], "big") if len(message) >= FRAME and not message[0] else None
+
+
+def is_of_glue(message: bytes) -> bool:
+    """Whether a message has the frame of AWS Glue."""
+    return len(message) >= _GLUE_FRAME and message.startswith(_GLUE)
+
+
+def by_schema(messages: Sequence[bytes]) -> dict[int | None, list[int]]:
+    """The numbers of the messages that were written with each schema; ``None`` for those without a frame."""
+    found: dict[int | None, list[int]] = defaultdict(list)
+    for number, message in enumerate(messages):
+        found[schema_id_of(message)].append(number)
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class RegisteredSchemas:
+    """The schemas of a registry. Picklable; each process fetches a schema once."""
+
+    registry: SchemaRegistry
+
+    def find(self, schema_id: int) -> Record | str:
+        """The record with which messages of an id were written, or why it is unknown, as the end of a sentence.
+
+        Raises SourceUnreachableError if the registry cannot be asked.
+        """
+        key = self.registry, schema_id
+        if key in _FETCHED:
+            return _FETCHED[key]
+        found = self._fetched(schema_id)
+        if isinstance(found, Record):  # what is missing today may be registered tomorrow
+            if len(_FETCHED) >= _MOST_FETCHED:
+                _FETCHED.clear()
+            _FETCHED[key] = found
+        return found
+
+    def _fetched(self, schema_id: int) -> Record | str:
+        try:
+            told = self.registry.schema(schema_id)
+        except UnknownSchemaError as error:
+            return str(error)
+        where = f"its schema, {schema_id} of {self.registry.url},"
+        if told.type != "AVRO":
+            return f"{where} is of the type {told.type[:20]}, and not Avro."
+        if told.has_references:
+            return f"{where} refers to other schemas, which Headrace does not read."
+        try:
+            schema = parse_schema(told.text)
+        except AvroSchemaError as error:
+            return f"{where} cannot be read: {error}"
+        return schema if isinstance(schema, Record) else f"{where} is not a record."
+
+    def record(self, schema_id: int) -> Record:
+        """As :meth:`find`, for an id that was found before. Raises ValueError, the end of a sentence, if it is gone."""
+        found = self.find(schema_id)
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
