@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import binlog, floor
+from benchmarks.avro import measure_avro
 from benchmarks.kafka import binlog_topic, canal_json_topic
 from benchmarks.latency import poll_seconds, stream_times
 from benchmarks.machine import cores, machine_facts
@@ -137,6 +138,11 @@ def measure_kafka(bench: Bench) -> Iterator[Measurement]:
             details = {"run": run.seconds, "cuts": run.cut_seconds}
             yield Measurement(f"{name} to MariaDB", workload.changes / run.seconds, RATE_UNIT, details=details)
             yield Measurement(f"{name} against files", 100 * files / run.seconds, "%")
+
+
+def measure_decoding(bench: Bench) -> Iterator[Measurement]:
+    """The decoding of the same million changes in Avro, against canal-JSON files."""
+    yield from measure_avro(write_orders(bench.fresh(), "canal-json", bench.changes), bench.changes)
 
 
 def measure_no_local(bench: Bench) -> Iterator[Measurement]:
@@ -270,6 +276,7 @@ SHORT: dict[str, Measure] = {
     "stream": measure_stream,
     "binlog": measure_binlog,
     "kafka": measure_kafka,
+    "avro": measure_decoding,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}
 
