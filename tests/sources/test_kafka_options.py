@@ -57,6 +57,12 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
     [
         ("protocol=maxwell", URI, "The protocol 'maxwell' is not one that Headrace reads from Kafka"),
         ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json or avro, not 'xml'"),
+        ("protocol=avro", URI, "The protocol avro needs a schema registry"),
+        ("protocol=avro&schema-registry=registry:8081", URI, "schema-registry is not the URL of a registry"),
+        ("protocol=avro&schema-registry=http://h:x", URI, "schema-registry is not the URL of a registry"),
+        ("protocol=avro&schema-registry-ca=/ca.pem", URI, "need schema-registry, the registry's URL"),
+        ("protocol=avro&schema-registry=http://h&schema-registry-ca=/c", URI, "need a registry with https"),
+        ("protocol=avro&schema-registry=http://h&avro-enable-watermark=yes", URI, "avro-enable-watermark must be true or false"),
         ("protocol=canal-json&partition-nums=3", URI, "Unknown parameter of a Kafka source 'partition-nums'"),
         ("protocol=canal-json&partition-num=0", URI, "partition-num=0 is not a number of partitions"),
         ("protocol=canal-json&enable-tidb-extension=maybe", URI, "enable-tidb-extension must be true or false"),
@@ -114,6 +120,31 @@ def test_the_default_protocol_is_the_open_one() -> None:
 def test_either_encoding_may_be_named(tmp_path: Path) -> None:
     file = changefeed(tmp_path, '[sink]\nprotocol = "simple"\n[sink.kafka-config.codec-config]\nencoding-format = "avro"\n')
     assert source("", changefeed=file).options == source("protocol=simple&encoding-format=json").options
+
+
+def test_a_changefeeds_own_options_of_avro_are_accepted(tmp_path: Path) -> None:
+    file = changefeed(
+        tmp_path,
+        """
+        [sink]
+        protocol = "avro"
+        schema-registry = "http://me:secret@h:8081/path/"
+        [sink.kafka-config.codec-config]
+        enable-tidb-extension = true
+        avro-enable-watermark = true
+        avro-decimal-handling-mode = "string"
+        avro-bigint-unsigned-handling-mode = "string"
+        """,
+    )
+    found = source("avro-include-before-value=true&avro-decimal-handling-mode=string", changefeed=file)
+    assert found.options.registry is not None
+    assert found.options.registry.url == "http://h:8081/path"
+    assert found.options.registry.login == ("me", "secret")
+    assert "secret" not in repr(found)
+    assert found.options.avro_watermarks
+    assert found.caveats == ()
+    reader = found.event_source.reader
+    assert pickle.loads(pickle.dumps(reader)).protocol == reader.protocol  # type: ignore[attr-defined]
 
 
 def test_a_source_can_be_sent_to_tasks() -> None:

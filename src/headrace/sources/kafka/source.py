@@ -32,6 +32,8 @@ def open_source(uri: str, options: ConnectorOptions = NO_OPTIONS) -> KafkaSource
     reject_unknown(options, _OPTIONS, "option of a Kafka source")
     parsed = parse_uri(uri)
     read = read_options(parsed, text_of(options, "changefeed"))
+    if read.protocol:
+        protocol_of(read.protocol, read)  # an option that it needs may be missing
     servers = parsed.redacted().removesuffix(parsed.path)
     return KafkaSource(f"{servers}/{read.topics.text}", cluster_of(parsed), read)
 
