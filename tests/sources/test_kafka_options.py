@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import DefinitionError
+from headrace.model.uri import parse_uri
 from headrace.sources.kafka import KafkaSource, open_source
 from headrace.sources.kafka.topics import Topics
 
@@ -145,6 +146,12 @@ def test_a_changefeeds_own_options_of_avro_are_accepted(tmp_path: Path) -> None:
     assert found.caveats == ()
     reader = found.event_source.reader
     assert pickle.loads(pickle.dumps(reader)).protocol == reader.protocol  # type: ignore[attr-defined]
+
+
+def test_the_password_of_a_registry_is_a_secret() -> None:
+    uri = parse_uri("kafka://h/t?protocol=avro&schema-registry=http://me:p%2540ss@h:8081")
+    assert uri.secrets() == ["p%40ss", "p@ss"]
+    assert parse_uri("kafka://h/t?schema-registry=http://h:8081/a@b:c").secrets() == []
 
 
 def test_a_source_can_be_sent_to_tasks() -> None:

@@ -55,7 +55,16 @@ class Uri:
     def secrets(self) -> list[str]:
         """The values that must not appear in any message."""
         values = [self.password, *(value for key, value in self.params.items() if is_secret(key))]
+        for value in self.params.values():
+            values += _password_in(value)
         return [value for value in values if value]
+
+
+def _password_in(value: str) -> list[str]:
+    """The password of a URL that is the value of a parameter, as it is written there and as it is sent."""
+    login = value.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    password = login.partition(":")[2]
+    return [password, unquote(password)] if password else []
 
 
 def is_secret(parameter: str) -> bool:
