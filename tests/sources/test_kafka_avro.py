@@ -139,6 +139,19 @@ def test_without_watermarks_a_run_to_the_end_gives_the_final_state(
 
 
 @pytest.mark.parametrize("name", UNTIMED[:3])
+def test_without_watermarks_the_rows_of_a_key_may_be_in_any_partition(
+    name: str, kafka: KafkaBroker, registry: Registry, place: Place
+) -> None:
+    """As with the dispatcher ``index-value``: all rows of a key are in one."""
+    case = KafkaCase("avro", name)
+    topic, (target, sink) = kafka.make_topic(3), empty(place)
+    for records in steps(case):
+        kafka.write(topic, [replace(record, partition=(record.key or b"\0")[-1] % 3) for record in records])
+        assert run(uri_of(kafka, registry, case, topic), sink, **AT_THE_END) == 0
+    check(target, case.final)
+
+
+@pytest.mark.parametrize("name", UNTIMED[:3])
 def test_without_watermarks_records_may_arrive_in_steps_and_again(
     name: str, kafka: KafkaBroker, registry: Registry, place: Place
 ) -> None:

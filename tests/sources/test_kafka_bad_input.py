@@ -306,6 +306,16 @@ def test_without_the_extension_the_offset_orders_the_rows_of_a_millisecond(scene
         assert connection.execute("SELECT * FROM shop.a ORDER BY id").fetchall() == [(1, "new"), (2, "x")]
 
 
+def test_without_the_extension_a_row_may_end_in_the_millisecond_in_which_it_began(scene: Scene) -> None:
+    """One of them is written again and stays."""
+    types = {"id": "int", "v": "varchar"}
+    gone = [message("DELETE", tso(4), mysqlType=types, data=[{"id": key, "v": "x"}]) for key in ("1", "2")]
+    changes = (row(4, 1), row(4, 2), *gone, row(4, 2, "again"))
+    scene.write(*map(without_extension, (*TABLES, *changes)))
+    assert scene.run(enable_tidb_extension="false", until_end=True) == 0
+    assert scene.keys() == [2]
+
+
 def without_extension(value: bytes) -> bytes:
     told = json.loads(value)
     del told["_tidb"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from avro_writer import counted, long
 from harness import run_once
 from kafka_cases import created, database_created, row, watermark
 from kafka_server import KafkaBroker, Record
+from schema_registry import Registry
+from servers import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -29,3 +33,25 @@ def test_ranges_of_several_partitions_are_staged_by_tasks(kafka: KafkaBroker, tm
     with duckdb.connect(str(target)) as connection:
         found = connection.execute("SELECT count(*), count(DISTINCT id), sum(id), bool_and(v = id::VARCHAR) FROM shop.a").fetchone()
     assert found == (ROWS, ROWS, ROWS * (ROWS - 1) // 2, True)
+
+
+def test_tasks_fetch_the_schemas_of_a_registry_themselves(
+    kafka: KafkaBroker, registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = [{"name": "id", "type": "int"}, {"name": "v", "type": "string"}]
+    record = {"type": "record", "name": "a", "namespace": "default.shop"}
+    schemas = {1: json.dumps({**record, "fields": fields[:1]}), 2: json.dumps({**record, "fields": fields})}
+    topic, value = kafka.make_topic(2), counted(PADDING)
+    messages = ((b"\0\0\0\0\1" + long(key), b"\0\0\0\0\2" + long(key) + value, key % 2) for key in range(ROWS))
+    kafka.write(topic, [Record(value, partition, key) for key, value, partition in messages])
+    target = tmp_path / "x.duckdb"
+    until_end = {"until_end": True, "quiet": 0.2}
+    nowhere = kafka.uri(topic, protocol="avro", schema_registry=f"http://127.0.0.1:{free_port()}")
+    assert run_once(nowhere, f"duckdb://{target}", **until_end) == 4
+    assert "The schema registry http://127.0.0.1:" in "".join(capsys.readouterr())
+    found = kafka.uri(topic, protocol="avro", schema_registry=registry.holding("spark", schemas))
+    assert run_once(found, f"duckdb://{target}", **until_end) == 0
+    with duckdb.connect(str(target)) as connection:
+        rows = connection.execute("SELECT count(*), count(DISTINCT id), bool_and(v = ?) FROM shop.a", [PADDING]).fetchone()
+    assert rows == (ROWS, ROWS, True)
+    assert len([path for path in registry.asked if path.startswith("/spark/")]) < 40
