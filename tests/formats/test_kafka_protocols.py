@@ -440,6 +440,15 @@ def told_by(**members: object) -> StreamStatement:
     return SIMPLE.statement(json.dumps(message).encode(), "0", 3)
 
 
+def test_b27_a_message_whose_first_byte_is_16_is_in_avro() -> None:
+    """It may stand between messages in JSON: each shows its encoding."""
+    encoded, plain = messages_of(KafkaCase("simple", "avro-basic")), messages_of(KafkaCase("simple", "json-basic"))
+    assert {value[0] for value in encoded.values} == {0x16}
+    values = [*encoded.values, *plain.values]
+    mixed = Messages(range(len(values)), values)
+    assert decoded(SIMPLE, mixed) == decoded(SIMPLE, encoded) + decoded(SIMPLE, plain)
+
+
 def test_a_statement_tells_the_shape_of_its_table() -> None:
     found = told_by(tableSchema=shape())
     assert (found.commit_ts, found.table_id, found.database, found.tells_shape) == (tso(2), TableId("d", "t"), "d", True)

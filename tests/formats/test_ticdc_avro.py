@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from test_kafka_protocols import damaged
 
+from avro_writer import counted, long
 from headrace.formats.avro.schema import Record, parse_schema
 from headrace.formats.row_images import decode_lines
 from headrace.formats.ticdc_avro import avro_name, shape_of
@@ -170,6 +171,21 @@ def test_damage_never_raises_anything_else_than_what_is_told_of_it(case: KafkaCa
                 refused += 1
         refused += records.column("kind").to_pylist().count(RecordKind.UNKNOWN)
     assert refused
+
+
+def test_b33_the_bytes_of_a_bit_are_a_number(running: Registry) -> None:
+    bits = [{"name": "id", "type": "int"}, {"name": "b", "type": ["null", of_tidb("bytes", "BIT", length=10)]}]
+    told = {"type": "record", "name": "t", "namespace": "default.d"}
+    schemas = {1: json.dumps(told | {"fields": bits[:1]}), 2: json.dumps(told | {"fields": bits})}
+    registry = registry_of({"schema-registry": running.holding("bits", schemas)})
+    assert registry is not None
+    protocol = AvroProtocol(RegisteredSchemas(registry))
+    keys = [b"\0\0\0\0\1" + long(number) for number in range(3)]
+    values = [b"\0\0\0\0\2" + long(n) + b for n, b in enumerate((b"\2" + counted(b"\x51"), b"\2" + counted(b"\3\xff"), b"\0"))]
+    records = protocol.read(timed(Messages(range(3), values, keys)))
+    ((_, schema, piece),) = pieces_of(records, history_of(protocol, records))
+    assert schema.column("b").type == ColumnType(TypeKind.BIT, length=10)
+    assert protocol.decode(schema, piece)[0].column("b").to_pylist() == [81, 1023, None]
 
 
 def test_an_old_row_makes_an_update_complete(running: Registry) -> None:

@@ -362,6 +362,18 @@ def test_a_type_that_is_not_known_stops_its_table(scene: Scene) -> None:
     assert "table shop.a, partition 0, offset 0: the schema change cannot be read: the type 'GEOMETRY' of column g" in scene.told
 
 
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("nothing", [None, b""])
+def test_b42_a_message_without_key_and_value_may_be_a_deletion_and_is_told(
+    nothing: bytes | None, timed: bool, scene: Scene
+) -> None:
+    """The deletion of a row that has no key. A null and an empty key are the same."""
+    scene.timed = timed
+    scene.write((nothing, nothing))
+    scene.run()
+    assert "partition 0, offset 0: it has neither a key nor a value" in scene.told
+
+
 def test_a_table_without_a_key_is_stopped_unless_that_is_accepted(scene: Scene) -> None:
     scene.write((None, framed(VALUE_ID, VALUE, {"id": 1, "v": "x", "_tidb_op": "c", "_tidb_commit_ts": 1})))
     assert scene.run() == 3

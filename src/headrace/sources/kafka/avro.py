@@ -40,6 +40,7 @@ _NO_TIME = (
     "it carries no commit ts. Set enable-tidb-extension=true and avro-enable-watermark=true in the changefeed's sink URI, or "
     "leave avro-enable-watermark out of the source's."
 )
+_NOTHING = "it has neither a key nor a value, as the deletion of a row without a key has. Its table and its row are not known."
 _EARLIER = (
     "Kafka keeps an earlier time for it than for the record before it, so it is not known which of them came first. Set "
     "message.timestamp.type=LogAppendTime for the topic, and load the table anew."
@@ -78,7 +79,7 @@ class AvroProtocol:
         return () if self.timed else CAVEATS
 
     def read(self, messages: Messages) -> pa.RecordBatch:
-        """See ``KafkaProtocol.read``. Messages without key and value are left out. Raises SourceUnreachableError."""
+        """See ``KafkaProtocol.read``. Raises SourceUnreachableError."""
         return record_batch(self._rows(messages))
 
     def _rows(self, messages: Messages) -> Iterator[RecordRow]:
@@ -88,6 +89,7 @@ class AvroProtocol:
         for number, (offset, value) in enumerate(zip(messages.offsets, messages.values, strict=True)):
             key, time = messages.keys[number], messages.times[number]
             if not value and not key:
+                yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NOTHING.encode())
                 continue
             if self.timed and value[:1] != b"\0":
                 yield _timed(offset, key, value, told.record(key))
