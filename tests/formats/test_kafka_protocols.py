@@ -440,7 +440,8 @@ def told_by(**members: object) -> StreamStatement:
     return SIMPLE.statement(json.dumps(message).encode(), "0", 3)
 
 
-def test_b27_a_message_whose_first_byte_is_16_is_in_avro() -> None:
+@pytest.mark.reading_case("B27")
+def test_a_message_whose_first_byte_is_16_is_in_avro() -> None:
     """It may stand between messages in JSON: each shows its encoding."""
     encoded, plain = messages_of(KafkaCase("simple", "avro-basic")), messages_of(KafkaCase("simple", "json-basic"))
     assert {value[0] for value in encoded.values} == {0x16}

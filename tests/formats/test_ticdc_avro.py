@@ -173,7 +173,8 @@ def test_damage_never_raises_anything_else_than_what_is_told_of_it(case: KafkaCa
     assert refused
 
 
-def test_b33_the_bytes_of_a_bit_are_a_number(running: Registry) -> None:
+@pytest.mark.reading_case("B33")
+def test_the_bytes_of_a_bit_are_a_number(running: Registry) -> None:
     bits = [{"name": "id", "type": "int"}, {"name": "b", "type": ["null", of_tidb("bytes", "BIT", length=10)]}]
     told = {"type": "record", "name": "t", "namespace": "default.d"}
     schemas = {1: json.dumps(told | {"fields": bits[:1]}), 2: json.dumps(told | {"fields": bits})}

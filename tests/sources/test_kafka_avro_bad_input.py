@@ -125,7 +125,8 @@ def scene(kafka: KafkaBroker, registry: Registry, tmp_path: Path, capsys: pytest
 # --- the registry -----------------------------------------------------------------------------------------------------------
 
 
-def test_b29_a_schema_is_fetched_once(scene: Scene) -> None:
+@pytest.mark.reading_case("B29")
+def test_a_schema_is_fetched_once(scene: Scene) -> None:
     for key in range(30):
         scene.put(key)
     assert scene.run() == 0
@@ -258,7 +259,8 @@ def test_a_value_that_cannot_be_decoded_stops_its_table_until_it_is_given_up(sce
         (b"\x03" + tso(5).to_bytes(8, "big"), "Set avro-enable-watermark=true in the source's URI, too."),
     ],
 )
-def test_b30_a_message_without_confluents_frame_is_told(value: bytes, told: str, scene: Scene) -> None:
+@pytest.mark.reading_case("B30")
+def test_a_message_without_confluents_frame_is_told(value: bytes, told: str, scene: Scene) -> None:
     scene.put(1)
     scene.write((b"", value))
     assert scene.run() == 3
@@ -266,7 +268,8 @@ def test_b30_a_message_without_confluents_frame_is_told(value: bytes, told: str,
     assert told in scene.told
 
 
-def test_b31_a_key_without_a_value_is_a_deletion(scene: Scene) -> None:
+@pytest.mark.reading_case("B31")
+def test_a_key_without_a_value_is_a_deletion(scene: Scene) -> None:
     scene.put(1)
     scene.put(2)
     scene.drop(1)
@@ -279,7 +282,8 @@ def test_b31_a_key_without_a_value_is_a_deletion(scene: Scene) -> None:
     assert scene.rows() == [(1, "again")]
 
 
-def test_b32_what_only_a_changefeed_with_watermarks_writes_is_read(scene: Scene) -> None:
+@pytest.mark.reading_case("B32")
+def test_what_only_a_changefeed_with_watermarks_writes_is_read(scene: Scene) -> None:
     scene.timed = True
     scene.write((None, CREATED))
     scene.put(1, _tidb_commit_ts=tso(2))
@@ -364,9 +368,8 @@ def test_a_type_that_is_not_known_stops_its_table(scene: Scene) -> None:
 
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("nothing", [None, b""])
-def test_b42_a_message_without_key_and_value_may_be_a_deletion_and_is_told(
-    nothing: bytes | None, timed: bool, scene: Scene
-) -> None:
+@pytest.mark.reading_case("B42")
+def test_a_message_without_key_and_value_may_be_a_deletion_and_is_told(nothing: bytes | None, timed: bool, scene: Scene) -> None:
     """The deletion of a row that has no key. A null and an empty key are the same."""
     scene.timed = timed
     scene.write((nothing, nothing))
