@@ -27,6 +27,7 @@ class GoldenRecord:
     kind: str
     """row, ddl, checkpoint, bootstrap."""
     offset: int
+    topic: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class KafkaCase:
 
 def _record(line: dict[str, Any]) -> GoldenRecord:
     key, value = (None if line[name] is None else base64.b64decode(line[name]) for name in ("key_b64", "value_b64"))
-    return GoldenRecord(Record(value, line["partition"], key), line["type"], line["offset"])
+    return GoldenRecord(Record(value, line["partition"], key), line["type"], line["offset"], line["topic"])
 
 
 def _table(document: dict[str, Any]) -> ExpectedTable:

@@ -95,6 +95,20 @@ def test_with_watermarks_one_run_gives_the_final_state_and_a_second_changes_noth
         check(target, case.final)
 
 
+@pytest.mark.parametrize("name", [*TIMED, *UNTIMED[:2]])
+def test_each_table_has_its_own_topic_as_ticdc_wants_it(name: str, kafka: KafkaBroker, registry: Registry, place: Place) -> None:
+    case = KafkaCase("avro", name)
+    default, (target, sink) = kafka.make_topic(case.partitions), empty(place)
+    topics = {golden.topic: f"{default}-{golden.topic}" for golden in case.records} | {"cdc": default}
+    for topic in set(topics.values()) - {default}:
+        kafka.make_topic(case.partitions, name=topic)
+    for golden in case.records:
+        kafka.write(topics[golden.topic], [golden.record])
+    uri = uri_of(kafka, registry, case, default, topics=f"{default}-*")
+    assert run(uri, sink, **({} if name in TIMED else AT_THE_END)) == 0
+    check(target, case.final)
+
+
 @pytest.mark.parametrize("name", TIMED)
 def test_with_watermarks_records_may_arrive_in_steps_and_again(
     name: str, kafka: KafkaBroker, registry: Registry, place: Place
