@@ -98,8 +98,8 @@ format: $(DEV) ## Let ruff mend what it can
 	@$(PY) -m ruff format .
 
 # Only for a change of the definition: nothing else needs the compiler, so it is not in the lock.
-proto: $(DEV) ## Generate the protobuf code of binlog messages from slave_binlog.proto again (installs grpcio-tools)
-	@$(PIP_INSTALL) "grpcio-tools>=1.85,<2" && $(PY) -m grpc_tools.protoc -Isrc --python_out=src headrace/formats/binlog/slave_binlog.proto
+proto: $(DEV) ## Generate the protobuf code of binlog and Canal messages again (installs grpcio-tools)
+	@$(PIP_INSTALL) "grpcio-tools>=1.85,<2" && $(PY) -m grpc_tools.protoc -Isrc --python_out=src headrace/formats/binlog/slave_binlog.proto headrace/formats/canal/canal.proto
 
 bench: $(DEV) java ## Measure; prints a table and writes bench-result.json
 	@$(PY) -m benchmarks.run

@@ -40,6 +40,8 @@ TARGETS: Mapping[str, Target] = {
     "binlog, 10 rows a transaction: against protobuf": Target(5),
     "binlog, 1000 rows a transaction: against protobuf": Target(5),
     "avro: decoding against files": Target(40),
+    "decode debezium: against files": Target(40),
+    "decode debezium with schema: against files": Target(40),
     "memory of 10M against 1M, MariaDB": Target(1.5, at_least=False),
     "memory of 10M against 1M, DuckDB": Target(1.5, at_least=False),
     "memory of 50M against 1M, MariaDB": Target(1.5, at_least=False),

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import binlog, floor
+from benchmarks import binlog, floor, kafka_protocols
 from benchmarks.avro import measure_avro
 from benchmarks.kafka import binlog_topic, canal_json_topic
 from benchmarks.latency import poll_seconds, stream_times
@@ -143,6 +143,17 @@ def measure_kafka(bench: Bench) -> Iterator[Measurement]:
 def measure_decoding(bench: Bench) -> Iterator[Measurement]:
     """The decoding of the same million changes in Avro, against canal-JSON files."""
     yield from measure_avro(write_orders(bench.fresh(), "canal-json", bench.changes), bench.changes)
+
+
+def measure_kafka_protocols(bench: Bench) -> Iterator[Measurement]:
+    """A fifth of the changes as messages of TiCDC's protocols, decoded, against the same as canal-JSON files."""
+    changes = orders(len(bench.changes) // 5)
+    workload = write_orders(bench.fresh(), "canal-json", changes)
+    (_, files), *found = kafka_protocols.rates(workload, changes)
+    yield Measurement("decode canal-json files", files, RATE_UNIT)
+    for name, rate in found:
+        yield Measurement(f"decode {name}", rate, RATE_UNIT)
+        yield Measurement(f"decode {name}: against files", 100 * rate / files, "%")
 
 
 def measure_no_local(bench: Bench) -> Iterator[Measurement]:
@@ -277,6 +288,7 @@ SHORT: dict[str, Measure] = {
     "binlog": measure_binlog,
     "kafka": measure_kafka,
     "avro": measure_decoding,
+    "kafka-protocols": measure_kafka_protocols,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}
 

@@ -22,7 +22,6 @@ CASES = (*(f"A{number:02}" for number in range(1, 68)), *(f"B{number:02}" for nu
 _STATEMENTS = (
     "It is about the text of statements of another program. Headrace writes the net change of each key by its own statements."
 )
-_DEBEZIUM = "Headrace does not read Debezium from Kafka."
 _HANDLE_ONLY = "Headrace does not look up rows that a message leaves out: the table stops, and the message names the setting (B08)."
 _DISPATCH = "Headrace does not compute partitions: it reads all that the changefeed uses, and keys decide what belongs together."
 _TOPICS = "Headrace reads one topic; a changefeed that writes to topics by an expression is refused."
@@ -34,7 +33,6 @@ WITHOUT_TEST: Mapping[str, str] = {
     "A52": _STATEMENTS,
     "A60": "Headrace needs no groups of conflicting changes: it writes the last state of each key, in any order.",
     "B43": "Headrace does not verify TiCDC's checksums of rows.",
-    **dict.fromkeys(("B34", "B35", "B36", "B37"), _DEBEZIUM),
     "B38": "Headrace does not read values that TiCDC compressed (large-message-handle-compression).",
     **dict.fromkeys(("B39", "B40", "B41"), _HANDLE_ONLY),
     **dict.fromkeys(("B44", "B45", "B46", "B47"), _DISPATCH),

@@ -23,18 +23,23 @@ WHOLE = [
     ),
     *(f"open-protocol/{name}" for name in ("basic", "ddl", "only-updated", "types", "unbatched-partitions")),
     *(f"simple/{encoding}-{name}" for encoding in ("json", "avro") for name in ("basic", "ddl", "types")),
+    *(f"debezium/{name}" for name in ("basic-noschema", "basic-schema", "ddl", "types")),
 ]
 CREATING = [
     *(f"canal-json/{name}" for name in ("basic-extension", "only-updated", "raw-change-event")),
     *(f"open-protocol/{name}" for name in ("basic", "only-updated", "unbatched-partitions")),
-    *("simple/json-basic", "simple/avro-basic"),
+    *("simple/json-basic", "simple/avro-basic", "debezium/basic-noschema", "debezium/basic-schema", "debezium/types"),
 ]
 """Cases whose statements only create tables, so that their events give each state on the way."""
 KILLED = [
     *(f"canal-json/{name}" for name in ("content-compatible", "ddl", "only-updated")),
-    *("open-protocol/only-updated", "open-protocol/ddl", "simple/json-ddl", "simple/avro-ddl"),
+    *("open-protocol/only-updated", "open-protocol/ddl", "simple/json-ddl", "simple/avro-ddl", "debezium/ddl"),
+    "debezium/basic-schema",
 ]
-SENT_AGAIN = ["canal-json/basic-extension", "canal-json/only-updated", "open-protocol/basic", "simple/json-basic"]
+SENT_AGAIN = [
+    *("canal-json/basic-extension", "canal-json/only-updated", "open-protocol/basic", "simple/json-basic"),
+    "debezium/basic-schema",
+]
 WITHOUT_ROWS = [
     *("canal-json/handle-key-only", "canal-json/claim-check", "open-protocol/handle-key-only", "open-protocol/claim-check"),
     *(f"simple/{encoding}-{name}" for encoding in ("json", "avro") for name in ("handle-key-only", "claim-check")),
@@ -42,6 +47,10 @@ WITHOUT_ROWS = [
 """Messages that were too large hold only the handle key."""
 WITHOUT_TIME = ["canal-json/basic-plain"]
 """Messages carry neither a commit ts nor watermarks."""
+UNTIL_END = ["maxwell/basic", "maxwell/types", "canal/basic", "canal/types", "craft/basic"]
+"""Cases that are read to their end: messages carry no watermarks, or the last ones are behind the last watermark."""
+SPOILED = ["craft/types"]
+"""The encoder overwrote parts of values."""
 KILLS = [(Moment.AFTER, Step.STAGE), (Moment.BEFORE, Step.ROUND), (Moment.AFTER, Step.ROUND), (Moment.AFTER, Step.SCHEMA_CHANGE)]
 
 
@@ -50,7 +59,7 @@ def case_of(path: str) -> KafkaCase:
 
 
 def uri_of(kafka: KafkaBroker, case: KafkaCase, topic: str, **params: object) -> str:
-    return kafka.uri(topic, protocol=case.protocol, **params)
+    return kafka.uri(topic, **case.params, **params)
 
 
 def filled(kafka: KafkaBroker, case: KafkaCase) -> str:
@@ -78,7 +87,7 @@ def run(uri: str, sink: str, **options: object) -> int:
 
 def test_every_case_is_read_or_it_is_known_why_not() -> None:
     found = {f"{path.parent.name}/{path.name}" for path in CASES.glob("*/*") if path.is_dir()}
-    assert {name for name in found if not name.startswith("avro/")} == {*WHOLE, *WITHOUT_ROWS, *WITHOUT_TIME}
+    assert {name for name in found if not name.startswith("avro/")} == {*WHOLE, *WITHOUT_ROWS, *WITHOUT_TIME, *UNTIL_END, *SPOILED}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -88,6 +97,52 @@ def test_one_run_gives_the_final_state_and_a_second_changes_nothing(name: str, k
     for _ in range(2):
         assert run(uri, sink) == 0
         check(target, case.final)
+
+
+@pytest.mark.parametrize("name", UNTIL_END)
+def test_a_complete_topic_gives_the_final_state_and_a_second_run_changes_nothing(
+    name: str, kafka: KafkaBroker, place: Place
+) -> None:
+    case = case_of(name)
+    uri, (target, sink) = uri_of(kafka, case, filled(kafka, case)), empty(place)
+    for _ in range(2):
+        assert run(uri, sink, until_end=True, quiet=0.2) == 0
+        check(target, case.final)
+
+
+@pytest.mark.parametrize(("moment", "step"), KILLS)
+@pytest.mark.parametrize("name", UNTIL_END)
+def test_runs_over_a_complete_topic_that_are_killed_lose_and_repeat_nothing(
+    name: str, moment: Moment, step: Step, kafka: KafkaBroker, place: Place
+) -> None:
+    case = case_of(name)
+    uri, (target, sink) = uri_of(kafka, case, filled(kafka, case)), empty(place)
+    with armed(crash_at(moment, step)), pytest.raises(Crashed):
+        run(uri, sink, until_end=True, quiet=0.2)
+    assert run(uri, sink, until_end=True, quiet=0.2) == 0
+    check(target, case.final)
+
+
+@pytest.mark.parametrize("name", UNTIL_END)
+def test_a_complete_topic_may_be_read_in_ranges_of_one_message(
+    name: str, kafka: KafkaBroker, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sources.stream.source.RANGE_BYTES", 1)
+    case = case_of(name)
+    target, sink = empty(place)
+    assert run(uri_of(kafka, case, filled(kafka, case)), sink, until_end=True, quiet=0.2) == 0
+    check(target, case.final)
+
+
+@pytest.mark.parametrize("name", [case for case in UNTIL_END if not case.startswith("craft/")])
+def test_without_watermarks_nothing_is_applied_before_the_end(
+    name: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = case_of(name)
+    target, sink = empty(place)
+    assert run(uri_of(kafka, case, filled(kafka, case)), sink) == 0
+    assert "carry no watermark and no exact commit ts. Changes are applied only with --until-end" in "".join(capsys.readouterr())
+    assert target.tables() == set()
 
 
 @pytest.mark.parametrize("name", CREATING)
@@ -124,9 +179,7 @@ def test_runs_that_are_killed_lose_and_repeat_nothing(
     check(target, case.final)
 
 
-@pytest.mark.parametrize(
-    "name", ["canal-json/basic-extension", "canal-json/only-updated", "open-protocol/basic", "simple/json-basic"]
-)
+@pytest.mark.parametrize("name", SENT_AGAIN)
 @pytest.mark.reading_case("B55")
 def test_a_changefeed_that_sends_everything_again_changes_nothing(name: str, kafka: KafkaBroker, place: Place) -> None:
     case = case_of(name)
@@ -168,11 +221,37 @@ def test_a_message_without_its_row_stops_its_table_and_says_why(
     assert "raise max-message-bytes of the changefeed" in told
 
 
-@pytest.mark.parametrize("name", ["open-protocol/ddl", "simple/json-basic", "simple/avro-basic"])
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_message_without_the_whole_value_stops_its_table_and_names_the_column(
+    name: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = case_of(name)
+    _, sink = empty(place)
+    assert run(uri_of(kafka, case, filled(kafka, case)), sink) == 3
+    told = "".join(capsys.readouterr())
+    assert "table ty.t, partition 0, offset 3, column c_float" in told
+    assert "The message may not have the whole value" in told
+
+
+@pytest.mark.parametrize(
+    "name", ["open-protocol/ddl", "simple/json-basic", "simple/avro-basic", "debezium/types", "debezium/basic-noschema"]
+)
 def test_the_protocol_need_not_be_named(name: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     case = case_of(name)
     target, sink = empty(place)
-    assert run(f"kafka://{kafka.server}/{filled(kafka, case)}", sink) == 0
+    assert run(kafka.uri(filled(kafka, case), **{**case.params, "protocol": ""}), sink) == 0
+    assert f"show protocol={case.protocol}." in "".join(capsys.readouterr())
+    check(target, case.final)
+
+
+@pytest.mark.parametrize("name", UNTIL_END)
+def test_the_protocol_of_a_complete_topic_need_not_be_named(
+    name: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = case_of(name)
+    target, sink = empty(place)
+    uri = kafka.uri(filled(kafka, case), **{**case.params, "protocol": ""})
+    assert run(uri, sink, until_end=True, quiet=0.2) == 0
     assert f"show protocol={case.protocol}." in "".join(capsys.readouterr())
     check(target, case.final)
 
@@ -182,6 +261,8 @@ def test_the_protocol_need_not_be_named(name: str, kafka: KafkaBroker, place: Pl
     [
         ("open-protocol/basic", b'"v":10}', b'"v":1.}', "partition 0, offset 3"),
         ("simple/json-basic", b'"qty":"10"', b'"qty":"1."', "partition 0, offset 4, column qty"),
+        ("debezium/basic-schema", b'"qty":10}', b'"qty":1.5}', "partition 0, offset 3, column qty"),
+        ("debezium/basic-noschema", b'"qty":10}', b'"qty":1.}', "partition 0, offset 3"),
     ],
 )
 def test_a_damaged_row_stops_its_table_and_no_other(

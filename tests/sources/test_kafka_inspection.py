@@ -60,13 +60,14 @@ def test_what_is_wrong_is_found(kafka: KafkaBroker) -> None:
         *(("canal-json", name) for name in ("content-compatible", "ddl", "only-updated")),
         *(("open-protocol", name) for name in ("ddl", "only-updated", "types")),
         *(("simple", name) for name in ("json-basic", "json-ddl", "json-types")),
+        *(("debezium", name) for name in ("basic-noschema", "basic-schema", "ddl", "types")),
     ],
 )
 def test_nothing_is_wrong_with_what_ticdc_writes(protocol: str, name: str, kafka: KafkaBroker) -> None:
     case = KafkaCase(protocol, name)
     topic = kafka.make_topic(case.partitions)
     kafka.write(topic, [golden.record for golden in case.records])
-    found = open_source(kafka.uri(topic, protocol=protocol)).check()
+    found = open_source(kafka.uri(topic, **case.params)).check()
     assert (found.errors, found.findings, found.inspection.protocol) == (0, (), protocol)
     rows = sum(table.rows or 0 for table in found.inspection.tables)
     assert rows == sum(golden.kind == "row" for golden in case.records)
@@ -201,7 +202,10 @@ class TestValidate:
 
     def test_messages_without_a_commit_ts_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
         found = told(f"{filled(kafka, database_created(1))}&enable-tidb-extension=false")
-        assert "warning protocol: The messages of canal-json carry no exact commit timestamp and no watermark" in found
+        assert (
+            "warning protocol: With the settings of the source's URI, messages of the protocol canal-json carry no watermark"
+            in found
+        )
 
     def test_a_partition_that_never_had_a_record_is_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
         uri = filled(kafka, watermark(1), partitions=3)

@@ -56,7 +56,7 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
 @pytest.mark.parametrize(
     ("rest", "base", "told"),
     [
-        ("protocol=maxwell", URI, "The protocol 'maxwell' is not one that Headrace reads from Kafka"),
+        ("protocol=csv", URI, "The protocol 'csv' is not one that Headrace reads from Kafka"),
         ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json or avro, not 'xml'"),
         ("protocol=avro", URI, "The protocol avro needs a schema registry"),
         ("protocol=avro&schema-registry=registry:8081", URI, "schema-registry is not the URL of a registry"),

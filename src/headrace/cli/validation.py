@@ -29,7 +29,7 @@ from headrace.pipeline.registry import open_source, source_options
 from headrace.sinks.base import ChangeDemand, Check, CheckState, SinkCapabilities
 from headrace.sinks.record_owner import require_owner
 from headrace.sinks.reserved import Reserved
-from headrace.sources.base import AdvisedSource, DataSource, LaggingSource, StreamSource, caveats_of
+from headrace.sources.base import AdvisedSource, DataSource, LaggingSource, StreamSource
 
 _TABLES_SHOWN = 5
 _CheckTables = Callable[[str, Sequence[SourceTable]], list[Check]]
@@ -104,6 +104,7 @@ def _java() -> Check:
 
 _MEANING = {
     CommitTsPrecision.MILLISECOND: "rows carry the millisecond of their commit ts",
+    CommitTsPrecision.SECOND: "rows carry the second of their commit ts",
     CommitTsPrecision.NONE: "rows carry no commit ts",
 }
 
@@ -158,7 +159,6 @@ def _stream_checks(source: DataSource, record: LedgerState | None) -> Iterator[C
     """
     source.event_source.mark("")
     yield Check("source", CheckState.OK, f"{source.identity} can be read; headrace inspect shows what is in it")
-    yield from (Check("source", CheckState.WARNING, caveat) for caveat in caveats_of(source))
     for finding in source.advise() if isinstance(source, AdvisedSource) else ():
         yield Check(finding.kind, _STATES[finding.severity], finding.message)
     if isinstance(source, LaggingSource) and record is not None:

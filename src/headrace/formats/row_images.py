@@ -96,6 +96,14 @@ class LineReader(Protocol):
         ...
 
 
+class UnclearValueError(ValueError):
+    """A value may mean several ones, so that it is not known what the source has. ``message`` is a sentence."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
 class BadLineError(Exception):
     """The first line that cannot be read: its number among the lines, and the error."""
 
@@ -209,6 +217,8 @@ def _bad_value(reader: LineReader, line: pa.RecordBatch, size: int) -> DecodeErr
                 _converted(reader, column, values, room)
             except UnknownMembersError as unknown:
                 return MembersNotKnownError(str(column.type.kind), column.name, unknown.value)
+            except UnclearValueError as unclear:
+                return DecodeError(unclear.message, column=column.name, value=value, hint=unclear.hint)
             except ValueError:
                 return DecodeError(f"The value is not a value of the type {column.type}.", column=column.name, value=value)
     return DecodeError("The message does not follow the protocol.")

@@ -202,6 +202,26 @@ def member_of_number(number: int, column_type: ColumnType) -> str:
     return ",".join(member for bit, member in enumerate(members) if number >> bit & 1)
 
 
+def numbers_from_members(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Members of an ENUM or SET to their numbers as text, the reverse of :func:`members_from_numbers`.
+
+    For formats that write members: a member may itself be a number. Raises ValueError for a text that is no member, and
+    UnknownMembersError if the members are unknown.
+    """
+    distinct = texts.dictionary_encode()
+    numbers = [None if text is None else str(_number_of(text, column_type)) for text in distinct.dictionary.to_pylist()]
+    return pa.array(numbers, pa.string()).take(distinct.indices)
+
+
+def _number_of(text: str, column_type: ColumnType) -> int:
+    members = column_type.elements
+    if not members:
+        raise UnknownMembersError(text)
+    if column_type.kind is TypeKind.ENUM:
+        return members.index(text) + 1 if text in members or text else 0
+    return sum({1 << members.index(member) for member in text.split(",")}) if text in members or text else 0
+
+
 def bad_places(convert: Callable[[int, int], object], length: int, most: int = 1) -> list[int]:
     """The smallest indexes for which ``convert(start, stop)`` fails, at most ``most``; empty if it does not fail.
 

@@ -336,7 +336,7 @@ class RowFigures:
         return RowFigures(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
-_PRECISIONS = (CommitTsPrecision.NONE, CommitTsPrecision.EXACT, CommitTsPrecision.MILLISECOND)
+_PRECISIONS = (CommitTsPrecision.NONE, CommitTsPrecision.EXACT, CommitTsPrecision.MILLISECOND, CommitTsPrecision.SECOND)
 
 
 @dataclass(frozen=True)
@@ -360,8 +360,8 @@ class CutRecord:
     read_bytes: int = 0
     schema_changes: int = 0
     exact: int = 1
-    """The number of :attr:`precision`: 1 if rows carried their exact commit ts, 2 if they carried its millisecond, 0 if they
-    carried none. An older Headrace wrote 0 for the millisecond too."""
+    """The number of :attr:`precision`: 1 if rows carried their exact commit ts, 2 if they carried its millisecond, 3 its
+    second, 0 if they carried none. An older Headrace wrote 0 for the millisecond too."""
     netted: int = 0
     refused: int = 0
     left: int = 0

@@ -14,6 +14,9 @@ class CommitTsPrecision(StrEnum):
     MILLISECOND = "millisecond"
     """Rows have the first commit ts of the millisecond. Within the millisecond the source's order decides."""
 
+    SECOND = "second"
+    """Rows have the first commit ts of the second, or one behind a schema change in it. Else the source's order decides."""
+
     NONE = "none"
     """Rows have no commit ts. A cut is a set of splits in the source's order, and the target is consistent only eventually."""
 

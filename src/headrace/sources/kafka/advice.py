@@ -30,7 +30,7 @@ def findings(
         found = client.partitions(topics.default) if topics.default else ()
     return [
         Finding("source", _contents(partitions, protocol)),
-        *(_of_protocol(protocol) if protocol is not None else ()),
+        *(Finding("protocol", caveat, severity=Severity.WARNING) for caveat in (protocol.caveats if protocol is not None else ())),
         *_of_topics(topics, present),
         *_of_partitions(topics, partitions, len(found)),
         *of_retention,
@@ -43,16 +43,6 @@ def _contents(partitions: Mapping[str, Sequence[PartitionEnds]], protocol: Kafka
     figures = ((topics, "topic"), (count, "partition"), (records, "record"))
     told = ", ".join(f"{number:,} {noun}" + ("" if number == 1 else "s") for number, noun in figures)
     return f"{told}, protocol {protocol.name if protocol is not None else 'not known yet'}."
-
-
-def _of_protocol(protocol: KafkaProtocol) -> Iterator[Finding]:
-    if not protocol.commit_ts.is_exact:
-        message = (
-            f"The messages of {protocol.name} carry no exact commit timestamp and no watermark ({protocol.commit_ts}): nothing is "
-            "applied but with --until-end, and tables are consistent with each other only then. Set enable-tidb-extension=true in "
-            "the changefeed's sink URI."
-        )
-        yield Finding("protocol", message, severity=Severity.WARNING)
 
 
 def _of_topics(topics: Topics, present: Mapping[str, object]) -> Iterator[Finding]:

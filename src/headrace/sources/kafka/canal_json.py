@@ -18,7 +18,7 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
-from headrace.sources.kafka.protocol import Messages, bad_record
+from headrace.sources.kafka.protocol import Messages, bad_record, without_watermarks
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
 
@@ -42,12 +42,16 @@ class CanalJsonProtocol:
     options: CanalJsonOptions = field(default_factory=lambda: CanalJsonOptions(terminator="\n"))
     name: str = "canal-json"
     has_keys: bool = False
-    caveats: Sequence[str] = ()
 
     @property
     def commit_ts(self) -> CommitTsPrecision:
         """See ``KafkaProtocol.commit_ts``."""
         return CommitTsPrecision.EXACT if self.exact else CommitTsPrecision.MILLISECOND
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """See ``KafkaProtocol.caveats``."""
+        return () if self.exact else (without_watermarks(self.name),)
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""

@@ -19,19 +19,20 @@ from headrace.sources.changefeed_file import ChangefeedFile, read_changefeed_fil
 from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
-PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro")
+PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro", "debezium", "maxwell", "canal", "craft")
 """The protocols that are read, by TiCDC's names."""
 _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
 _OF_STREAM = frozenset(
     {"protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark"}
 )
-_OWN = frozenset({"accept-keyless", "time-zone", "topics"})
+_OWN = frozenset({"accept-keyless", "accept-unclear", "time-zone", "topics"})
 _WITHOUT_EFFECT = frozenset(
     {
         *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
         *("kafka-version", "max-batch-size", "max-message-bytes", "only-output-updated-columns", "output-row-key", "read-timeout"),
         *("avro-bigint-unsigned-handling-mode", "avro-decimal-handling-mode", "avro-include-before-value"),
         *("replication-factor", "required-acks", "write-timeout", "output-raw-change-event"),
+        *("debezium-disable-schema", "debezium-output-old-value", "debezium-include-start-ts"),
     }
 )
 URI_PARAMETERS = CLUSTER_PARAMETERS | REGISTRY_PARAMETERS | _OF_STREAM | _OWN | _WITHOUT_EFFECT
@@ -58,6 +59,8 @@ class KafkaOptions:
     """Of ``avro``."""
     avro_watermarks: bool = False
     """Whether messages of ``avro`` carry watermarks, schema changes, and the commit ts of deletions."""
+    accept_unclear: bool = False
+    """Whether values are applied as messages have them where the protocol does not show the source's value exactly."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -82,6 +85,7 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         read_selectors(file) if file else ColumnSelectors(),
         registry_of({name: str(value) for name, value in told.items()}),
         _flag(told, "avro-enable-watermark", False),
+        accept_unclear=_flag(told, "accept-unclear", False),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -63,6 +63,28 @@ class KafkaProtocol(Protocol):
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """The rows of records of one table; see ``StreamReader.decode``. Raises BadRecordError."""
+        ...
+
+
+def without_watermarks(name: str) -> str:
+    """The caveat of a protocol without watermarks, or of one that has none with the settings of the source's URI."""
+    return (
+        f"With the settings of the source's URI, messages of the protocol {name} carry no watermark and no exact commit ts. "
+        "Changes are applied only with --until-end, once nothing is written to the topic any more, and tables are consistent with "
+        "each other only then. Have the changefeed write canal-json with enable-tidb-extension=true if changes are to be applied "
+        "as they come."
+    )
+
+
+@runtime_checkable
+class NeedsEarlierMessages(Protocol):
+    """A :class:`KafkaProtocol` in which the meaning of a message depends on those before it in its partition."""
+
+    def behind(self, earlier: Iterator[Messages]) -> KafkaProtocol:
+        """The protocol for what comes behind other messages: ``earlier`` gives these from the last ones to the first ones.
+
+        Its ``read`` has to be given the messages of one range, in their order.
+        """
         ...
 
 

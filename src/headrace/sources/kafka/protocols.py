@@ -6,23 +6,41 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.errors import DefinitionError, SourceNotReadyError
+from headrace.formats.canal.messages import BEGINNING as CANAL
 from headrace.formats.canal_json import CanalJsonOptions
+from headrace.formats.craft.messages import is_craft
+from headrace.formats.debezium_messages import is_debezium
+from headrace.formats.maxwell_messages import is_maxwell
 from headrace.formats.open_messages import is_open_protocol
 from headrace.formats.simple_messages import is_avro
 from headrace.kafka.client import Message
 from headrace.sources.kafka.avro import AvroProtocol
+from headrace.sources.kafka.canal import CanalProtocol
 from headrace.sources.kafka.canal_json import CanalJsonProtocol
+from headrace.sources.kafka.craft import CraftProtocol
+from headrace.sources.kafka.debezium import DebeziumProtocol
+from headrace.sources.kafka.maxwell import MaxwellProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.options import KafkaOptions
 from headrace.sources.kafka.protocol import KafkaProtocol
 from headrace.sources.kafka.registered import RegisteredSchemas, schema_id_of
 from headrace.sources.kafka.simple import SimpleProtocol
 
-# TiCDC writes these members first.
-_BEGINNINGS = {
-    "canal-json": re.compile(rb'\s*\{"id":[0-9]+,"database":"'),
-    "simple": re.compile(rb'\s*\{"version":[0-9]+,"'),
-}
+_CANAL_JSON = re.compile(rb'\s*\{"id":[0-9]+,"database":"')
+_SIMPLE = re.compile(rb'\s*\{"version":[0-9]+,"')
+# TiCDC writes these members first. A row of Maxwell has a key of the Open Protocol without events.
+_SHOWN_BY: Sequence[tuple[str, Callable[[bytes | None, bytes], bool]]] = (
+    ("maxwell", is_maxwell),
+    ("open-protocol", lambda key, _value: is_open_protocol(key)),
+    ("simple", lambda key, value: not key and is_avro(value)),
+    ("avro", lambda key, value: schema_id_of(value) is not None and schema_id_of(key or b"") is not None),
+    ("canal", lambda key, value: not key and value.startswith(CANAL)),
+    ("craft", lambda key, value: not key and is_craft(value)),
+    ("debezium", lambda _key, value: is_debezium(value)),
+    ("canal-json", lambda _key, value: _CANAL_JSON.match(value) is not None),
+    ("simple", lambda _key, value: _SIMPLE.match(value) is not None),
+)
+"""What shows a protocol, by key and value of a message."""
 
 
 def _canal_json(options: KafkaOptions) -> KafkaProtocol:
@@ -43,6 +61,10 @@ _MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
     "open-protocol": lambda options: OpenProtocol(options.time_zone),
     "avro": _avro,
     "simple": lambda _options: SimpleProtocol(),
+    "maxwell": lambda options: MaxwellProtocol(options.time_zone),
+    "canal": lambda options: CanalProtocol(options.time_zone),
+    "craft": lambda options: CraftProtocol(options.time_zone),
+    "debezium": lambda options: DebeziumProtocol(options.accept_unclear),
 }
 
 
@@ -57,14 +79,8 @@ def detected(messages: Iterable[Message]) -> str | None:
 
 
 def _shown(message: Message) -> str | None:
-    value = message.value or b""
-    if is_open_protocol(message.key):
-        return "open-protocol"
-    if not message.key and is_avro(value):
-        return "simple"
-    if schema_id_of(value) is not None and schema_id_of(message.key or b"") is not None:
-        return "avro"
-    return next((name for name, beginning in _BEGINNINGS.items() if beginning.match(value)), None)
+    key, value = message.key, message.value or b""
+    return next((name for name, shows in _SHOWN_BY if shows(key, value)), None)
 
 
 def undetected(topics: Sequence[str], names: Iterable[str]) -> SourceNotReadyError:

@@ -23,12 +23,14 @@ from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
-from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages
 from headrace.sources.kafka.protocols import detected, protocol_of, undetected
 from headrace.sources.stream.reader import BadRecordError
 
 _FIRST_MESSAGES = 100
 """How many messages at the beginning of a partition are looked at for the protocol."""
+_EARLIER_MESSAGES = 500
+"""How many messages before a range are looked at first, where their meaning depends on earlier ones."""
 _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
@@ -228,9 +230,12 @@ class KafkaReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         topic, number = self.options.topics.place(of.partition)
-        protocol = self.protocol
-        with self.cluster.connect() as client, closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
-            yield from map(protocol.read, fetched)
+        with self.cluster.connect() as client:
+            protocol = self.protocol
+            if isinstance(protocol, NeedsEarlierMessages):
+                protocol = protocol.behind(_backwards(client, topic, number, of))
+            with closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
+                yield from map(protocol.read, fetched)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
@@ -267,6 +272,20 @@ def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: s
     if len(new):
         record = int(np.searchsorted(np.cumsum(counts), new[0], side="right"))
         raise BadRecordError(record, f"The message lacks the column {lacking}.", column=lacking, hint=_WITH_SELECTORS)
+
+
+def _backwards(client: KafkaClient, topic: str, partition: int, of: Range) -> Iterator[Messages]:
+    """The messages before a range that are still kept, from the last ones to the first ones."""
+    end, step = of.start, _EARLIER_MESSAGES
+    first, _ = client.ends(topic, partition)
+    while first < end:
+        start = max(first, end - step)
+        try:
+            batches = list(client.fetch_values(topic, partition, start, end))
+        except SourceLostError:
+            return
+        yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
+        end, step = start, 2 * step
 
 
 def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Generator[Messages]:

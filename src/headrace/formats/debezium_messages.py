@@ -1,0 +1,220 @@
+"""Reads what messages of TiCDC's Debezium protocol are about, and cuts out the text of their rows; and the statements in them.
+
+Format: TiCDC documentation, "TiCDC Debezium Protocol". A message is ``{"payload": …}``, mostly with a ``schema`` behind it that
+describes the payload again with each message. ``payload.source`` names the table and the commit ts. ``op`` is ``c`` (insert),
+``u``, ``d``, or ``m`` for a watermark; a schema change has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
+from headrace.formats.schema_file import with_escapes
+from headrace.model.tso import MAX_TSO
+
+CONNECTOR = "TiCDC"
+ROW_OPERATIONS = ("c", "u", "d")
+_WATERMARK = "m"
+_MOST_SCHEMAS = 1000
+_BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
+# As TiCDC writes the beginning of a row whose names need no escape. No other text can look so: quotes in strings have a backslash.
+_NAMED = (
+    rb'\{"payload":\{"source":\{"version":"[^"\\]*","connector":"TiCDC","name":"[^"\\]*","ts_ms":[0-9]+,"snapshot":"[a-z]*",'
+    rb'"db":"([^"\\\x00-\x1f]+)","table":"([^"\\\x00-\x1f]+)",'
+)
+_TABLE = re.compile(_NAMED)
+_ROW = re.compile(
+    _NAMED + rb'"server_id":0,"gtid":null,"file":"","pos":0,"row":0,"thread":0,"query":null,"commit_ts":([1-9][0-9]{0,18}),'
+    rb'(?:"start_ts":[0-9]+,)?"cluster_id":"[^"\\]*"\},"ts_ms":[0-9]+,"transaction":null,"op":"([cud])",'
+)
+_BEGINNING = re.compile(rb'\s*\{"payload":\{"source":\{[^{}\\]*?"connector":"TiCDC",')
+_SCHEMA, _END = b'},"schema":{', b"}}"
+
+
+class DebeziumKind(IntEnum):
+    """The kinds of messages."""
+
+    ROW = 0
+    STATEMENT = 1
+    WATERMARK = 2
+    UNREADABLE = 3
+    IGNORED = 4
+    """It is empty."""
+
+
+class DebeziumAbout(NamedTuple):
+    """What a message is about."""
+
+    kind: DebeziumKind
+    database: str = ""
+    table: str = ""
+    """Empty for a change of a database, and where the name cannot be read."""
+    commit_ts: int = 0
+    """TSO."""
+    text: bytes = b""
+    """Of a row, a line: the payload's ``op``, ``before`` and ``after``, or the whole message if it is not as TiCDC writes it. Of an
+    ``UNREADABLE`` message, the reason: the end of a sentence. Else the message."""
+
+
+class AboutMessages:
+    """What messages are about, by column. A message that says nothing is left out."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        """The number of each message among all."""
+        self.kinds: list[DebeziumKind] = []
+        self.databases: list[str] = []
+        self.tables: list[str] = []
+        self.commit_ts: list[int] = []
+        self.texts: list[bytes] = []
+
+    def add(self, number: int, kind: DebeziumKind, database: str, table: str, commit_ts: int, text: bytes) -> None:
+        self.numbers.append(number)
+        self.kinds.append(kind)
+        self.databases.append(database)
+        self.tables.append(table)
+        self.commit_ts.append(commit_ts)
+        self.texts.append(text)
+
+
+class DebeziumStatement(NamedTuple):
+    """A schema change."""
+
+    commit_ts: int
+    """TSO."""
+    database: str
+    table: str
+    """Empty for a change of a database."""
+    statement: str
+    """As a server reads it."""
+
+
+def is_debezium(value: bytes) -> bool:
+    """Whether a message begins as TiCDC begins those of this protocol."""
+    return _BEGINNING.match(value) is not None
+
+
+def read_about(values: Sequence[bytes], schemas: set[bytes]) -> AboutMessages:
+    """What messages are about. Never raises for a bad message.
+
+    ``schemas`` are texts of ``schema`` that were found to be sound, and is added to: a table's messages all have the same.
+    """
+    about = AboutMessages()
+    names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
+    tail = b""  # the schema behind the row before, with what is around it
+    for number, value in enumerate(values):
+        row = _ROW.match(value)
+        if row is not None:
+            begin = row.end()
+            if len(tail) <= len(_END) or not value.endswith(tail):  # the end of each message is also that of one with a schema
+                tail = _sound_tail(value, begin, schemas)
+            database, table, digits, operation = row.groups()
+            name, commit_ts = names.get((database, table)), int(digits)
+            if name is None:
+                name = names[database, table] = _decoded(database), _decoded(table)
+            if tail and commit_ts <= MAX_TSO and all(name) and b"\n" not in value:
+                line = b'{"op":"' + operation + b'",' + value[begin : len(value) - len(tail)] + b"}"
+                about.add(number, DebeziumKind.ROW, *name, commit_ts, line)
+                continue
+        told = _read(value)
+        if told.kind is not DebeziumKind.IGNORED:
+            about.add(number, *told)
+    return about
+
+
+def _decoded(name: bytes) -> str:
+    """The name; empty if it is not UTF-8."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _sound_tail(value: bytes, begin: int, schemas: set[bytes]) -> bytes:
+    """What is behind the members of a row's payload, which begin at ``begin``; empty if it is not what TiCDC writes there."""
+    end = value.find(_SCHEMA, begin)
+    if end < 0:
+        return _END if value.endswith(_END) else b""
+    return value[end:] if value.endswith(_END) and _is_sound(value[end + len(_SCHEMA) - 1 : -1], schemas) else b""
+
+
+def _is_sound(schema: bytes, schemas: set[bytes]) -> bool:
+    if schema in schemas:
+        return True
+    try:
+        read_object(schema)
+    except ValueError:
+        return False
+    if len(schemas) < _MOST_SCHEMAS:
+        schemas.add(schema)
+    return True
+
+
+class _UnreadableError(Exception):
+    """A message is not what it should be; ``str()`` is the end of a sentence."""
+
+
+def _read(value: bytes) -> DebeziumAbout:
+    stripped = value.strip(BLANK)
+    if not stripped:
+        return DebeziumAbout(DebeziumKind.IGNORED)
+    named = _TABLE.match(stripped)
+    database, table = (name.decode("utf-8", "replace") for name in named.groups()) if named else ("", "")
+    try:
+        try:
+            message = read_object(stripped)
+        except ValueError as error:
+            raise _UnreadableError(str(error)) from None
+        payload, source = _parts(message)
+        database, table = text_of(source, "db") or "", text_of(source, "table") or ""
+        return _of_message(stripped, payload, source, (database, table))
+    except _UnreadableError as error:
+        return DebeziumAbout(DebeziumKind.UNREADABLE, database, table, text=str(error).encode())
+
+
+def _parts(message: Members) -> tuple[Members, Members]:
+    """The payload, and the source in it."""
+    payload = message.get("payload")
+    source = payload.get("source") if isinstance(payload, Members) else None
+    if not isinstance(payload, Members) or not isinstance(source, Members):
+        raise _UnreadableError("it has no payload with a source, which messages of the protocol debezium have.")
+    if source.get("connector") != CONNECTOR:
+        told = str(source.get("connector"))[:80]
+        raise _UnreadableError(f"it was written by the connector {told!r}, and only messages of TiCDC are read.")
+    return payload, source
+
+
+def _of_message(value: bytes, payload: Members, source: Members, names: tuple[str, str]) -> DebeziumAbout:
+    operation, commit_ts = payload.get("op"), integer_of(source.get("commit_ts"), 1, MAX_TSO)
+    if operation is None and "ddl" not in payload:
+        raise _UnreadableError("it is neither a row nor a schema change nor a watermark.")
+    if operation not in (None, *ROW_OPERATIONS, _WATERMARK):
+        raise _UnreadableError(f"its op is {str(operation)[:80]!r}, which is not known.")
+    if commit_ts is None:
+        raise _UnreadableError("source.commit_ts is not a commit ts.")
+    if operation == _WATERMARK:
+        return DebeziumAbout(DebeziumKind.WATERMARK, commit_ts=commit_ts)
+    if operation is None:
+        return DebeziumAbout(DebeziumKind.STATEMENT, *names, commit_ts, value)
+    if not all(names):
+        raise _UnreadableError("it does not name its table.")
+    if b"\n" in value or b"\r" in value:
+        raise _UnreadableError(_BROKEN_LINE)
+    return DebeziumAbout(DebeziumKind.ROW, *names, commit_ts, value)
+
+
+def read_statement_message(value: bytes) -> DebeziumStatement:
+    """The schema change in a message. Raises ValueError, the end of a sentence."""
+    payload = read_object(value).get("payload")
+    source = payload.get("source") if isinstance(payload, Members) else None
+    if not isinstance(payload, Members) or not isinstance(source, Members):
+        raise ValueError("it has no payload with a source.")
+    commit_ts, statement = integer_of(source.get("commit_ts"), 1, MAX_TSO), text_of(payload, "ddl")
+    database = text_of(source, "db")
+    if commit_ts is None or not statement or not database:
+        raise ValueError("it has no commit_ts, no db or no ddl.")
+    return DebeziumStatement(commit_ts, database, text_of(source, "table") or "", with_escapes(statement))

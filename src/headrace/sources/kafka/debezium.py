@@ -1,0 +1,63 @@
+"""TiCDC's Debezium protocol: a message concerns one row, one statement, or all tables (a watermark)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.formats.debezium_messages import DebeziumKind, read_about, read_statement_message
+from headrace.formats.debezium_rows import DebeziumRowReader
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.kafka.line_records import rows_of_lines
+from headrace.sources.kafka.protocol import Messages
+from headrace.sources.stream.records import RECORDS, RecordKind
+
+_KINDS = {
+    DebeziumKind.ROW: RecordKind.ROWS,
+    DebeziumKind.STATEMENT: RecordKind.STATEMENT,
+    DebeziumKind.WATERMARK: RecordKind.WATERMARK,
+    DebeziumKind.UNREADABLE: RecordKind.UNKNOWN,
+}
+
+
+@dataclass(frozen=True)
+class DebeziumProtocol:
+    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+
+    accept_unclear: bool = False
+    """Whether values are taken as messages have them that do not show them exactly."""
+    name: str = "debezium"
+    has_keys: bool = False
+    caveats: Sequence[str] = ()
+    commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
+    _schemas: set[bytes] = field(default_factory=set, compare=False, repr=False)
+    """Texts of ``schema`` that were found to be sound."""
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. Empty messages are left out."""
+        about = read_about(messages.values, self._schemas)
+        columns = [
+            pa.array([messages.offsets[number] for number in about.numbers], pa.int64()),
+            pa.array([_KINDS[kind] for kind in about.kinds], pa.int8()),
+            pa.array(about.databases, pa.string()),
+            pa.array(about.tables, pa.string()),
+            pa.array(about.commit_ts, pa.int64()),
+            pa.array(about.texts, pa.binary()),
+        ]
+        return pa.record_batch(columns, schema=RECORDS)
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``. The shape in a message lacks the members of types, so it is not used."""
+        found = read_statement_message(value)
+        table_id = TableId(found.database, found.table)
+        return StreamStatement(
+            found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
+        )
+
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``."""
+        return rows_of_lines(DebeziumRowReader(schema, self.accept_unclear), records)

@@ -1,0 +1,92 @@
+"""TiCDC's Maxwell protocol: a message holds several rows of any tables, or a statement. Rows have the second, and their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import pyarrow as pa
+
+from headrace.formats.maxwell_messages import MaxwellEvent, MaxwellKind, read_events, read_statement_message
+from headrace.formats.maxwell_rows import MaxwellRowReader
+from headrace.model.precision import CommitTsPrecision
+from headrace.model.stream import StreamStatement
+from headrace.model.table import TableId, TableSchema
+from headrace.sources.kafka.line_records import rows_of_lines
+from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder
+from headrace.sources.kafka.protocol import Messages, without_watermarks
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
+
+
+@dataclass(frozen=True)
+class MaxwellProtocol:
+    """A ``KafkaProtocol`` that ``NeedsEarlierMessages`` (``headrace.sources.kafka.protocol``)."""
+
+    time_zone: str = "UTC"
+    name: str = "maxwell"
+    has_keys: bool = False
+    caveats: Sequence[str] = (without_watermarks("maxwell"),)
+    commit_ts: CommitTsPrecision = CommitTsPrecision.SECOND
+    _order: OffsetOrder | None = field(default=None, compare=False)
+    """What was before the messages that are read next; ``None``: each time nothing."""
+
+    def behind(self, earlier: Iterator[Messages]) -> MaxwellProtocol:
+        """See ``NeedsEarlierMessages``. Only the last schema change counts, and what is of its second behind it."""
+        found: list[MaxwellEvent] = []
+        for messages in earlier:
+            events = [event for event in _events(messages) if event.kind is not MaxwellKind.UNREADABLE]
+            found = [*events, *found]
+            if any(event.kind is MaxwellKind.STATEMENT or event.commit_ts < found[-1].commit_ts for event in events):
+                break
+        order = OffsetOrder()
+        for event in found:
+            _passed(event, order)
+        return replace(self, _order=order)
+
+    def read(self, messages: Messages) -> pa.RecordBatch:
+        """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
+        order = OffsetOrder() if self._order is None else self._order
+        placed = zip(messages.offsets, messages.values, strict=True)
+        return record_batch(row for offset, value in placed for row in _rows(offset, value, order))
+
+    def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
+        """See ``KafkaProtocol.statement``. The columns in a message lack most of their types, so they are not used."""
+        found = read_statement_message(value)
+        table_id = TableId(found.database, found.table)
+        return StreamStatement(
+            found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
+        )
+
+    def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
+        """See ``KafkaProtocol.decode``."""
+        return rows_of_lines(MaxwellRowReader(schema, self.time_zone), records)
+
+
+_KINDS = {
+    MaxwellKind.ROW: RecordKind.ROWS,
+    MaxwellKind.STATEMENT: RecordKind.STATEMENT,
+    MaxwellKind.UNREADABLE: RecordKind.UNKNOWN,
+}
+
+
+def _rows(offset: int, value: bytes, order: OffsetOrder) -> Iterator[RecordRow]:
+    """The rows of ``RECORDS`` of a message: one for consecutive rows of one table and commit ts."""
+    events = [_passed(event, order) for event in read_events(value)]
+    for (kind, database, table, commit_ts), group in groupby(events, lambda e: (e.kind, e.database, e.table, e.commit_ts)):
+        texts = [event.text for event in group]
+        for text in [b"\n".join(texts)] if kind is MaxwellKind.ROW else texts:
+            yield RecordRow(offset, _KINDS[kind], database, table, commit_ts, text)
+
+
+def _events(messages: Messages) -> Iterable[MaxwellEvent]:
+    return (event for value in messages.values for event in read_events(value))
+
+
+def _passed(event: MaxwellEvent, order: OffsetOrder) -> MaxwellEvent:
+    """The event as it counts behind what was before it."""
+    if event.kind is MaxwellKind.ROW:
+        return replace(event, commit_ts=order.of_row(event.commit_ts))
+    if event.kind is MaxwellKind.STATEMENT and order.take_statement(event.commit_ts):
+        return replace(event, kind=MaxwellKind.UNREADABLE, text=REPEATED.encode())
+    return event
