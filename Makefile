@@ -23,7 +23,7 @@ TIDB_LEFT_OUT := duckdb or changes_its_type or moves_to_another_column or alters
 TIDB_TESTS := tests/sinks/test_mysql_writer.py tests/sinks/test_mysql_ledger.py tests/sinks/test_mysql_bags.py \
   tests/sinks/test_mysql_metadata.py tests/test_restart.py tests/test_keys.py tests/test_ddl_decisions.py \
   tests/test_fencing.py tests/test_journal.py tests/test_conformance_storage.py tests/storage_cases/test_mysql_variables.py \
-  tests/storage_cases/test_hostile_statements.py tests/storage_cases/test_left_keys.py
+  tests/sources/test_kafka_upstream.py tests/storage_cases/test_hostile_statements.py tests/storage_cases/test_left_keys.py
 
 # Of the costly tests with variants a quarter (tests/sampling.py), unless ALL=1.
 SAMPLE := $(if $(filter 1,$(ALL)),,HEADRACE_TEST_SAMPLE=1)

@@ -69,6 +69,17 @@ class KafkaCase:
         return {"protocol": self.protocol, **PARAMS.get(self.protocol, {})}
 
     @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The transactions: their commit ts, and their statements."""
+        steps: list[dict[str, Any]] = json.loads((self._folder / "case.json").read_bytes())["steps"]
+        return steps
+
+    @property
+    def claim_check(self) -> Path:
+        """The folder of the case's claim-check storage."""
+        return self._folder / "claim-check"
+
+    @property
     def partitions(self) -> int:
         return int(self._config["partitions"])
 

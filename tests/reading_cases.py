@@ -22,7 +22,6 @@ CASES = (*(f"A{number:02}" for number in range(1, 68)), *(f"B{number:02}" for nu
 _STATEMENTS = (
     "It is about the text of statements of another program. Headrace writes the net change of each key by its own statements."
 )
-_HANDLE_ONLY = "Headrace does not look up rows that a message leaves out: the table stops, and the message names the setting (B08)."
 _DISPATCH = "Headrace does not compute partitions: it reads all that the changefeed uses, and keys decide what belongs together."
 _TOPICS = "Headrace reads one topic; a changefeed that writes to topics by an expression is refused."
 
@@ -33,8 +32,6 @@ WITHOUT_TEST: Mapping[str, str] = {
     "A52": _STATEMENTS,
     "A60": "Headrace needs no groups of conflicting changes: it writes the last state of each key, in any order.",
     "B43": "Headrace does not verify TiCDC's checksums of rows.",
-    "B38": "Headrace does not read values that TiCDC compressed (large-message-handle-compression).",
-    **dict.fromkeys(("B39", "B40", "B41"), _HANDLE_ONLY),
     **dict.fromkeys(("B44", "B45", "B46", "B47"), _DISPATCH),
     **dict.fromkeys(("B48", "B49", "B50", "B63"), _TOPICS),
     "B66": "Headrace assigns partitions to itself. It belongs to no consumer group, so no broker takes them away from a slow run.",
@@ -51,7 +48,6 @@ DIFFERENT: Mapping[str, str] = {
     "A58": "The same: no error number counts as success. A crash at any step is made good by looking at the target.",
     "A64": "There is no safe mode, because applying rows again never does harm: a key gets its last state.",
     "A65": "The same, after a clean end.",
-    "B08": "A message that is in an external storage stops its table. Of a repeated member the last counts.",
     "B13": "The old row is that of the new one: TiCDC leaves out only what did not change.",
     "B14": "It is not counted: it stands for an insertion and deletion of one key, so nothing is missing.",
     "B20": "No definition is refused: only messages show it. Nothing is applied, and a notice names the setting.",

@@ -36,10 +36,6 @@ WHOLE = [
     *((SIMPLE, f"{encoding}-{name}") for encoding in ("json", "avro") for name in ("basic", "ddl", "types")),
 ]
 """The cases whose messages hold whole rows that are read."""
-HANDLE_ONLY = [
-    *((OPEN, name) for name in ("claim-check", "handle-key-only")),
-    *((SIMPLE, f"{encoding}-{name}") for encoding in ("json", "avro") for name in ("claim-check", "handle-key-only")),
-]
 T = TableSchema(
     TableId("d", "t"),
     (
@@ -90,15 +86,6 @@ def test_every_golden_record_is_what_it_was_written_as(protocol: KafkaProtocol, 
     records = protocol.read(messages_of(case))
     told = dict(zip(records.column("offset").to_pylist(), records.column("kind").to_pylist(), strict=True))
     assert told == {number: kinds[golden.kind] for number, golden in enumerate(case.records) if golden.kind != "bootstrap"}
-
-
-@named(HANDLE_ONLY)
-def test_a_message_without_its_row_is_unknown_and_names_its_table(protocol: KafkaProtocol, name: str) -> None:
-    records = protocol.read(messages_of(KafkaCase(protocol.name, name)))
-    unknown = [row for row in records.to_pylist() if row["kind"] == RecordKind.UNKNOWN]
-    assert {(row["database"], row["table"]) for row in unknown} == {("b", "t")}
-    assert all(b"it holds only the handle key" in row["value"] for row in unknown)
-    assert len(unknown) == 4
 
 
 # --- single rows ------------------------------------------------------------------------------------------------------------
@@ -408,7 +395,7 @@ def test_of_a_repeated_member_the_last_counts() -> None:
         (lambda: records_of([b"[" * 100_000], [{}]), "", "nested too deeply"),
         (lambda: records_of([event_key(1, 1)], [b'{"u":\n{}}']), "t", "line breaks"),
         (lambda: records_of([event_key(1, 1)], [b""]), "t", "line breaks"),
-        (lambda: records_of([event_key(1, 1, ccl="s3://b/u.json")], [{"u": {}}]), "t", "it holds only the handle key"),
+        (lambda: records_of([event_key(1, 1, ccl="s3://b/")], [{"u": {}}]), "t", "does not end with the name of a file"),
     ],
 )
 @pytest.mark.reading_case("B06", "B07", "B08")
@@ -508,7 +495,7 @@ def test_a_shape_that_is_not_one_is_refused(members: dict[str, object], reason: 
         (simple_message("INSERT", commitTs=0, data={}), "t", "commitTs is not a commit ts"),
         (simple_message("WATERMARK", commitTs=None), "t", "commitTs is not a commit ts"),
         (simple_message("INSERT", table=None, data={}), "", "it does not name its table"),
-        (simple_message("INSERT", handleKeyOnly=True, data={}), "t", "it holds only the handle key"),
+        (simple_message("INSERT", claimCheckLocation="x/", data={}), "t", "does not end with the name of a file"),
         (b"{", "", "it is not one JSON object"),
         (b"[" * 100_000, "", "nested too deeply"),
         (b'{"version":1,"type":"INSERT","database":"d",\n"table":"t","commitTs":1}', "t", "line breaks"),

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pymysql
 import pytest
-from hostile_server import hostile_server, result
 
 from headrace.sinks.mysql import patience
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import read_settings
+from hostile_server import hostile_server, result
 
 
 def endless_rows() -> Iterator[bytes]:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 import pytest
-from hostile_server import MORE_THEN, hostile_server, local_request
 
 from headrace.errors import HeadraceError, SinkUnreachableError
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.local_infile import LocalFileRefused
 from headrace.sinks.mysql.settings import read_settings
+from hostile_server import MORE_THEN, hostile_server, local_request
 
 _TOKEN = re.compile(rb"INFILE '([^']+)'")
 LOAD = "LOAD DATA LOCAL INFILE '{file}' REPLACE INTO TABLE t (a)"

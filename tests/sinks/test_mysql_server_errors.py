@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from hostile_server import OK, hostile_server, result
 from pymysql.constants import CR, ER
 
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ERRORS, Cause, ErrorClass, KnownError, cause, classify, way_out
 from headrace.sinks.mysql.settings import read_settings
+from hostile_server import OK, hostile_server, result
 from servers import MariaDb
 
 TEXTS = {

@@ -10,13 +10,13 @@ import pymysql
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from hostile_server import hostile_server
 
 from certificates import Authority, pem_of
 from headrace.errors import DefinitionError, HeadraceError, SinkUnreachableError
 from headrace.sinks.mysql import open_sink
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
+from hostile_server import hostile_server
 from servers import DATABASES, MariaDb, documented, running_mariadb
 from severing import severable
 

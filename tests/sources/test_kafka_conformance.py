@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from harness import State, assert_state, assert_tables, run_once
+from headrace.sources.kafka.options import KafkaOptions
+from headrace.sources.kafka.protocols import protocol_of
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from kafka_cases import CASES, KafkaCase
 from kafka_server import KafkaBroker
 from places import Place
+from protocol_replay import compressed, messages_of
 from targets import DuckDbTarget, Target
 
 pytestmark = [pytest.mark.server, pytest.mark.pipeline]
@@ -40,11 +43,12 @@ SENT_AGAIN = [
     *("canal-json/basic-extension", "canal-json/only-updated", "open-protocol/basic", "simple/json-basic"),
     "debezium/basic-schema",
 ]
-WITHOUT_ROWS = [
-    *("canal-json/handle-key-only", "canal-json/claim-check", "open-protocol/handle-key-only", "open-protocol/claim-check"),
-    *(f"simple/{encoding}-{name}" for encoding in ("json", "avro") for name in ("handle-key-only", "claim-check")),
+CLAIM_CHECK = ["canal-json/claim-check", "open-protocol/claim-check", "simple/json-claim-check", "simple/avro-claim-check"]
+HANDLE_ONLY = [
+    *("canal-json/handle-key-only", "open-protocol/handle-key-only"),
+    *("simple/json-handle-key-only", "simple/avro-handle-key-only"),
 ]
-"""Messages that were too large hold only the handle key."""
+"""Messages that were too large hold only the handle key; ``test_kafka_large.py`` has more of both."""
 WITHOUT_TIME = ["canal-json/basic-plain"]
 """Messages carry neither a commit ts nor watermarks."""
 UNTIL_END = ["maxwell/basic", "maxwell/types", "canal/basic", "canal/types", "craft/basic"]
@@ -87,7 +91,8 @@ def run(uri: str, sink: str, **options: object) -> int:
 
 def test_every_case_is_read_or_it_is_known_why_not() -> None:
     found = {f"{path.parent.name}/{path.name}" for path in CASES.glob("*/*") if path.is_dir()}
-    assert {name for name in found if not name.startswith("avro/")} == {*WHOLE, *WITHOUT_ROWS, *WITHOUT_TIME, *UNTIL_END, *SPOILED}
+    read = {*WHOLE, *CLAIM_CHECK, *HANDLE_ONLY, *WITHOUT_TIME, *UNTIL_END, *SPOILED}
+    assert {name for name in found if not name.startswith("avro/")} == read
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -143,6 +148,19 @@ def test_without_watermarks_nothing_is_applied_before_the_end(
     assert run(uri_of(kafka, case, filled(kafka, case)), sink) == 0
     assert "carry no watermark and no exact commit ts. Changes are applied only with --until-end" in "".join(capsys.readouterr())
     assert target.tables() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("canal-json/types", "lz4"), ("open-protocol/types", "snappy"), ("simple/json-types", "lz4")]
+)
+def test_values_that_the_changefeed_compressed_are_read(name: str, how: str, kafka: KafkaBroker, place: Place) -> None:
+    case = case_of(name)
+    protocol = protocol_of(case.protocol, KafkaOptions("t"))
+    values = compressed(protocol, messages_of(case), how).values
+    topic, (target, sink) = kafka.make_topic(case.partitions), empty(place)
+    kafka.write(topic, [replace(golden.record, value=value) for golden, value in zip(case.records, values, strict=True)])
+    assert run(f"kafka://{kafka.server}/{topic}?large-message-handle-compression={how}", sink) == 0
+    check(target, case.final)
 
 
 @pytest.mark.parametrize("name", CREATING)
@@ -208,7 +226,17 @@ def test_a_complete_topic_without_the_extension_is_read_to_its_end(kafka: KafkaB
     check(target, case.final)
 
 
-@pytest.mark.parametrize("name", WITHOUT_ROWS)
+@pytest.mark.parametrize("name", CLAIM_CHECK)
+def test_rows_in_the_claim_check_storage_are_read(name: str, kafka: KafkaBroker, place: Place) -> None:
+    case = case_of(name)
+    uri = uri_of(kafka, case, filled(kafka, case), claim_check_storage_uri=f"file://{case.claim_check}")
+    target, sink = empty(place)
+    for _ in range(2):
+        assert run(uri, sink) == 0
+        check(target, case.final)
+
+
+@pytest.mark.parametrize("name", HANDLE_ONLY)
 def test_a_message_without_its_row_stops_its_table_and_says_why(
     name: str, kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,7 +246,8 @@ def test_a_message_without_its_row_stops_its_table_and_says_why(
     told = "".join(capsys.readouterr())
     assert "b.t" in told
     assert "partition 0, offset 3" in told
-    assert "raise max-message-bytes of the changefeed" in told
+    assert "the message holds only its handle key (handle-key-only). The rest has to be read from the upstream." in told
+    assert "Name the upstream TiDB with upstream=mysql://… in the source's URI." in told
 
 
 @pytest.mark.parametrize("name", SPOILED)

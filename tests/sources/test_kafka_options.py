@@ -67,6 +67,7 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
         ("protocol=canal-json&partition-nums=3", URI, "Unknown parameter of a Kafka source 'partition-nums'"),
         ("protocol=canal-json&partition-num=0", URI, "partition-num=0 is not a number of partitions"),
         ("protocol=canal-json&enable-tidb-extension=maybe", URI, "enable-tidb-extension must be true or false"),
+        ("large-message-handle-compression=zip", URI, "large-message-handle-compression must be one of none, lz4, snappy"),
         ("protocol=canal-json&time-zone=Mars", URI, "'Mars' is no time zone"),
         ("protocol=canal-json", "kafka://h:9092/", "does not name a topic"),
         ("protocol=canal-json", "kafka://h:9092/a/b", "does not name a topic"),

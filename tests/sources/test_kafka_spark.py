@@ -9,16 +9,27 @@ import duckdb
 import pytest
 
 from avro_writer import counted, long
-from harness import run_once
-from kafka_cases import created, database_created, row, watermark
+from harness import assert_state, run_once
+from kafka_cases import KafkaCase, created, database_created, row, watermark
 from kafka_server import KafkaBroker, Record
 from schema_registry import Registry
 from servers import free_port
+from targets import DuckDbTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 ROWS = 40_000
 PADDING = "p" * 500
+
+
+@pytest.mark.parametrize("name", ["canal-json/claim-check", "open-protocol/claim-check"])
+def test_tasks_read_large_rows_from_the_claim_check_storage(name: str, kafka: KafkaBroker, tmp_path: Path) -> None:
+    case = KafkaCase(*name.split("/"))
+    topic, target = kafka.make_topic(), DuckDbTarget(tmp_path / "x.duckdb")
+    kafka.write(topic, [golden.record for golden in case.records])
+    uri = kafka.uri(topic, protocol=case.protocol, claim_check_storage_uri=f"file://{case.claim_check}")
+    assert run_once(uri, target.uri) == 0
+    assert_state(target, case.final)
 
 
 def test_ranges_of_several_partitions_are_staged_by_tasks(kafka: KafkaBroker, tmp_path: Path) -> None:

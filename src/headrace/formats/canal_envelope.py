@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import TYPES
-from headrace.formats.json_lines import BLANK, HANDLE_ONLY, NO_OBJECT, decoded, integer_of, is_unicode, read_lines, text_of
+from headrace.formats.json_lines import BLANK, NO_OBJECT, decoded, integer_of, is_unicode, read_lines, text_of
+from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 
@@ -89,6 +90,8 @@ class Envelopes:
     """Whether ``commit_ts`` is the message's own."""
     reasons: dict[int, str]
     """Why a message is ``UNREADABLE``, by its number, as the end of a sentence."""
+    large: dict[int, LargeMessage] = field(default_factory=dict)
+    """The messages of the kind ``ROWS`` that have only the handle key, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class _Envelope:
     commit_ts: int = 0
     is_exact: bool = True
     reason: str = ""
+    large: LargeMessage | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
     for number, database, table in zip(rest, others.databases, others.tables, strict=True):
         found.databases[number], found.tables[number] = database, table
     found.reasons.update((rest[number], reason) for number, reason in others.reasons.items())
+    found.large.update((rest[number], large) for number, large in others.large.items())
     return found
 
 
@@ -278,11 +283,13 @@ def _of_message(message: dict[str, object], exact: bool) -> _Envelope:
     database, table = text_of(message, "database"), text_of(message, "table")
     if database is None or table is None or not (table or is_ddl):
         raise _UnreadableError("it does not name its table.")
-    if told.get("onlyHandleKey") or told.get("claimCheckLocation"):
-        raise _UnreadableError(HANDLE_ONLY)
+    try:
+        large = LargeMessage.of_members(told.get("onlyHandleKey"), told.get("claimCheckLocation"))
+    except ValueError as error:
+        raise _UnreadableError(str(error)) from None
     kind = EnvelopeKind.STATEMENT if is_ddl else EnvelopeKind.ROWS
     if told.get("commitTs") is not None or exact:
-        return _Envelope(kind, database, table, _told_commit_ts(told))
+        return _Envelope(kind, database, table, _told_commit_ts(told), large=large)
     millisecond = _tso(message.get("es"))
     if millisecond is None or millisecond > MAX_TSO >> LOGICAL_BITS:
         raise _UnreadableError("es is not the millisecond of a commit ts.")
@@ -334,3 +341,5 @@ def _put(envelopes: Envelopes, number: int, envelope: _Envelope) -> None:
     envelopes.commit_ts[number], envelopes.is_exact[number] = envelope.commit_ts, envelope.is_exact
     if envelope.kind is EnvelopeKind.UNREADABLE:
         envelopes.reasons[number] = envelope.reason
+    if envelope.large is not None:
+        envelopes.large[number] = envelope.large

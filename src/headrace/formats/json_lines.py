@@ -11,11 +11,6 @@ import pyarrow.json
 from headrace.formats.base import MOST_RECORD_BYTES
 
 BLANK = b" \t\r\n"
-HANDLE_ONLY = (
-    "it holds only the handle key, because the whole message was too large (large-message-handle). Headrace does not read such "
-    "messages yet: raise max-message-bytes of the changefeed and of the topic."
-)
-"""Why a message without its row cannot be read, in every protocol: the end of a sentence."""
 NO_OBJECT = "it is not one JSON object."
 LONGEST_NUMBER = 40
 """The most digits of a number. Python needs long for thousands of digits, or refuses them, and no field has them."""

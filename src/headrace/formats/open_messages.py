@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.formats.json_lines import BLANK, HANDLE_ONLY, Members, integer_of, read_object, text_of
+from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
+from headrace.formats.large_messages import MARK, LargeMessage
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import MAX_TSO
 
@@ -48,6 +49,8 @@ class EventKey:
     """TSO; that of a resolved event is a watermark."""
     reason: str = ""
     """Why it is ``UNREADABLE``: the end of a sentence. Its table may be known."""
+    large: LargeMessage | None = None
+    """Set for a row of which the event has only the handle key."""
 
 
 def is_open_protocol(key: bytes | None) -> bool:
@@ -124,11 +127,17 @@ def _read_any_key(text: bytes) -> EventKey:
         commit_ts = integer_of(members.get("ts"), 1, MAX_TSO)
         if commit_ts is None:
             raise _UnreadableError("an event has no commit ts in ts.")
-        if members.get("ohk") or members.get("ccl"):
-            raise _UnreadableError(HANDLE_ONLY)
+        large = _large(members)
     except _UnreadableError as error:
         return EventKey(EventKind.UNREADABLE, database, table, reason=str(error))
-    return EventKey(EventKind(kind), database, table, commit_ts)
+    return EventKey(EventKind(kind), database, table, commit_ts, large=large)
+
+
+def _large(members: Members) -> LargeMessage | None:
+    try:
+        return LargeMessage.of_members(members.get("ohk"), members.get("ccl"))
+    except ValueError as error:
+        raise _UnreadableError(str(error)) from None
 
 
 def _names(members: Members, *, is_row: bool) -> tuple[str, str]:
@@ -158,11 +167,13 @@ def read_statement_event(value: bytes) -> str:
 
 
 def line_of(value: bytes) -> bytes | None:
-    """The value of a row's event as one line; empty for a row without columns, and ``None`` if line breaks are in it.
+    """The value of a row's event as one line; empty for a row without columns.
+
+    ``None`` if line breaks are in it, or a zero byte is in front, which marks a large message in the records of a stream.
 
     A row without columns comes from an insertion and deletion of one key in a transaction (TiCDC issue 2612).
     """
     line = value.strip(BLANK)
     if line == b"{}":
         return b""
-    return None if not line or b"\n" in line or b"\r" in line else line
+    return None if not line or line.startswith(MARK) or b"\n" in line or b"\r" in line else line

@@ -13,9 +13,11 @@ from functools import cache
 
 from headrace.formats.avro.columns import BadValueError, read_columns
 from headrace.formats.avro.schema import Record, parse_schema
-from headrace.formats.json_lines import HANDLE_ONLY, Members
+from headrace.formats.json_lines import Members
+from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.simple_messages import ROW_TYPES, VERSION, SimpleAbout, SimpleKind, SimpleStatement, read_shape
+from headrace.model.table import folded_name
 from headrace.model.tso import MAX_TSO
 
 HEAD = 3
@@ -145,21 +147,36 @@ def _about(kind: str, told: dict[str, object]) -> SimpleAbout:
     shape = told.get("tableSchema")
     named = shape if isinstance(shape, dict) else told
     database, table, commit_ts = str(named.get("database") or ""), str(named.get("table") or ""), told["commitTs"]
-    reason = ""
+    reason, large = "", None
     if told["version"] != VERSION:
         reason = f"its version is {told['version']}, and only {VERSION} is known."
     elif not isinstance(commit_ts, int) or not 1 <= commit_ts <= MAX_TSO:
         reason = "commitTs is not a commit ts."
     elif kind == "DML" and not (database and table):
         reason = "it does not name its table."
-    elif told.get("handleKeyOnly") or told.get("claimCheckLocation") is not None:
-        reason = HANDLE_ONLY
+    else:
+        try:
+            large = LargeMessage.of_members(told.get("handleKeyOnly"), told.get("claimCheckLocation"))
+        except ValueError as error:
+            reason = str(error)
     if reason or not isinstance(commit_ts, int):
         return SimpleAbout(SimpleKind.UNREADABLE, database, table, reason=reason)
-    return SimpleAbout(_KINDS[kind], database, table, commit_ts)
+    return SimpleAbout(_KINDS[kind], database, table, commit_ts, large=large)
 
 
 _KINDS = {"DML": SimpleKind.ROW, "DDL": SimpleKind.STATEMENT, "Watermark": SimpleKind.WATERMARK}
+
+
+def carried_columns(message: bytes) -> frozenset[str]:
+    """The folded names of the columns that a message's row has. Raises ValueError, the end of a sentence."""
+    try:
+        (told,) = read_columns(row_schema(), [message], skip=HEAD, wanted={"data", "old"}).to_pylist()
+    except BadValueError as error:
+        raise ValueError(f"{_BROKEN}: in {error.field}, {error.reason}.") from None
+    names = [entry["key"] for entry in told["data"] or told["old"] or ()]
+    if not names:
+        raise ValueError("it has no columns.")
+    return frozenset(map(folded_name, names))
 
 
 def read_statement_message(value: bytes) -> SimpleStatement:

@@ -15,7 +15,8 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.json_lines import BLANK, HANDLE_ONLY, Members, integer_of, is_unicode, read_lines, read_object, text_of
+from headrace.formats.json_lines import BLANK, Members, integer_of, is_unicode, read_lines, read_object, text_of
+from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
 from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_text
 from headrace.model.tso import MAX_TSO
@@ -63,6 +64,8 @@ class SimpleAbout:
     """TSO."""
     reason: str = ""
     """Why it is ``UNREADABLE``: the end of a sentence."""
+    large: LargeMessage | None = None
+    """Set for a row of which the message has only the handle key."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,11 @@ def _of_message(message: Members, database: str, table: str) -> SimpleAbout:
         return SimpleAbout(SimpleKind.STATEMENT, database, table, commit_ts)
     if not database or not table:
         raise _UnreadableError("it does not name its table.")
-    if message.get("handleKeyOnly") or message.get("claimCheckLocation"):
-        raise _UnreadableError(HANDLE_ONLY)
-    return SimpleAbout(SimpleKind.ROW, database, table, commit_ts)
+    try:
+        large = LargeMessage.of_members(message.get("handleKeyOnly"), message.get("claimCheckLocation"))
+    except ValueError as error:
+        raise _UnreadableError(str(error)) from None
+    return SimpleAbout(SimpleKind.ROW, database, table, commit_ts, large=large)
 
 
 def read_statement_message(value: bytes) -> SimpleStatement:

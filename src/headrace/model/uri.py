@@ -16,6 +16,7 @@ from headrace.errors import DefinitionError
 _VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[^{}]+))\}")
 SECRET_PARAMETERS = frozenset(
     {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
+    | {"claim-check-storage-uri", "upstream"}  # URIs, which may have secrets themselves
 )
 """Parameters of URIs whose values must not appear in any message. See also :func:`is_secret`."""
 _SECRET_ENDINGS = ("password", "secret", "key.pem", "token")

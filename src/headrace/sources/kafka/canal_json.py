@@ -13,6 +13,7 @@ from headrace.formats.base import BytesOrTextError, DecodeError
 from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
+from headrace.formats.compressed_values import uncompressed_all
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
@@ -55,10 +56,13 @@ class CanalJsonProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""
-        values = messages.values
+        values, damaged = uncompressed_all(messages.values)
         found = read_envelopes(values, exact=self.exact)
-        for number, reason in found.reasons.items():
+        found.kinds[list(damaged)] = EnvelopeKind.UNREADABLE
+        for number, reason in {**found.reasons, **damaged}.items():
             values[number] = reason.encode()
+        for number, large in found.large.items():
+            values[number] = large.to_value(values[number])
         columns = [
             pa.array(messages.offsets, pa.int64()),
             pa.array([_KINDS.get(EnvelopeKind(kind), RecordKind.UNKNOWN) for kind in found.kinds.tolist()], pa.int8()),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.formats.compressed_values import uncompressed
 from headrace.formats.open_messages import (
     EventKey,
     EventKind,
@@ -25,7 +26,9 @@ from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.protocol import Messages
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
-_BROKEN_LINE = "a row's event is empty or has line breaks between its parts, which no release of TiCDC writes."
+_BROKEN_LINE = (
+    "a row's event is empty, or it has line breaks between its parts or a zero byte in front, which no release of TiCDC writes."
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class OpenProtocol:
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
 
     def read(self, messages: Messages) -> pa.RecordBatch:
-        """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
+        """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts; a large row is alone."""
         known: dict[bytes, EventKey] = {}
         told = zip(messages.offsets, messages.values, messages.keys, strict=True)
         return record_batch(row for message in told for row in _rows(*message, known))
@@ -66,9 +69,11 @@ def _rows(offset: int, value: bytes, key: bytes, known: dict[bytes, EventKey]) -
         return
     pending: EventKey | None = None
     lines: list[bytes] = []
-    for about, text, event in events:
+    for about, text, event in map(_opened, events):
         line = line_of(event) if about.kind is EventKind.ROW else None
-        if lines and (line is None or about != pending):
+        if line and about.large is not None:
+            line = about.large.to_value(line)
+        if lines and (line is None or about != pending or about.large is not None):
             yield _of_lines(offset, pending, lines)
             lines = []
         if line:
@@ -78,6 +83,15 @@ def _rows(offset: int, value: bytes, key: bytes, known: dict[bytes, EventKey]) -
             yield _single(offset, about, text, event)
     if lines:
         yield _of_lines(offset, pending, lines)
+
+
+def _opened(event: tuple[EventKey, bytes, bytes]) -> tuple[EventKey, bytes, bytes]:
+    """The event with the value before it was compressed."""
+    about, text, value = event
+    try:
+        return about, text, uncompressed(value)
+    except ValueError as error:
+        return replace(about, kind=EventKind.UNREADABLE, reason=str(error)), text, b""
 
 
 def _of_lines(offset: int, about: EventKey | None, lines: Sequence[bytes]) -> RecordRow:

@@ -17,14 +17,15 @@ from headrace.kafka.settings import CLUSTER_PARAMETERS, PREFIX, is_topic_name
 from headrace.model.uri import Uri, reject_unknown
 from headrace.sources.changefeed_file import ChangefeedFile, read_changefeed_file
 from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
+from headrace.sources.kafka.large_options import LARGE_PARAMETERS, LargeRowPlaces, large_section, read_large_options
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
 PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro", "debezium", "maxwell", "canal", "craft")
 """The protocols that are read, by TiCDC's names."""
 _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
-_OF_STREAM = frozenset(
-    {"protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark"}
-)
+_OF_STREAM = LARGE_PARAMETERS | {
+    *("protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark")
+}
 _OWN = frozenset({"accept-keyless", "accept-unclear", "time-zone", "topics"})
 _WITHOUT_EFFECT = frozenset(
     {
@@ -61,6 +62,8 @@ class KafkaOptions:
     """Whether messages of ``avro`` carry watermarks, schema changes, and the commit ts of deletions."""
     accept_unclear: bool = False
     """Whether values are applied as messages have them where the protocol does not show the source's value exactly."""
+    large: LargeRowPlaces = field(default_factory=LargeRowPlaces)
+    """Where the rows are of which messages have only the handle key."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -85,7 +88,8 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         read_selectors(file) if file else ColumnSelectors(),
         registry_of({name: str(value) for name, value in told.items()}),
         _flag(told, "avro-enable-watermark", False),
-        accept_unclear=_flag(told, "accept-unclear", False),
+        _flag(told, "accept-unclear", False),
+        read_large_options(told),
     )
 
 
@@ -94,7 +98,8 @@ def _of_file(file: ChangefeedFile) -> dict[str, object]:
     kafka = file.section("kafka-config")
     codec = kafka.get("codec-config")
     encoding = codec if isinstance(codec, dict) else {}
-    told = {key: value for key, value in {**kafka, **encoding, **file.sink}.items() if key in _OF_STREAM}
+    large = large_section(kafka, file.path)
+    told = {key: value for key, value in {**kafka, **encoding, **file.sink, **large}.items() if key in _OF_STREAM}
     return {key: value for key, value in told.items() if value not in ("", None)}
 
 

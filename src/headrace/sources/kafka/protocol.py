@@ -13,6 +13,8 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
 from headrace.sources.stream.reader import BadRecordError
 
+_PART_BYTES = 4 << 20
+
 
 class Messages(NamedTuple):
     """Messages of a partition, in their order."""
@@ -24,6 +26,24 @@ class Messages(NamedTuple):
     """Only for a protocol that has keys; empty where a message has none."""
     times: Sequence[int | None] = ()
     """The milliseconds since 1970 that Kafka keeps for each message; only for a protocol that has keys."""
+
+
+def in_parts(messages: Messages) -> Iterator[Messages]:
+    """The messages in parts that are read one after another, each of one message or up to 4 MiB of values.
+
+    Values may be compressed, and their content is up to 255 times as large: the parts keep Arrow's arrays below 2 GiB.
+    """
+    start = size = 0
+    for number, value in enumerate(messages.values):
+        if size + len(value) > _PART_BYTES and number > start:
+            yield _part(messages, start, number)
+            start, size = number, 0
+        size += len(value)
+    yield _part(messages, start, len(messages.values))
+
+
+def _part(messages: Messages, start: int, end: int) -> Messages:
+    return Messages(messages.offsets[start:end], messages.values[start:end], messages.keys[start:end])
 
 
 class KafkaProtocol(Protocol):

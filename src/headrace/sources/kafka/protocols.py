@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from headrace.errors import DefinitionError, SourceNotReadyError
 from headrace.formats.canal.messages import BEGINNING as CANAL
 from headrace.formats.canal_json import CanalJsonOptions
+from headrace.formats.compressed_values import uncompressed_all
 from headrace.formats.craft.messages import is_craft
 from headrace.formats.debezium_messages import is_debezium
 from headrace.formats.maxwell_messages import is_maxwell
@@ -79,8 +80,8 @@ def detected(messages: Iterable[Message]) -> str | None:
 
 
 def _shown(message: Message) -> str | None:
-    key, value = message.key, message.value or b""
-    return next((name for name, shows in _SHOWN_BY if shows(key, value)), None)
+    (value,), _ = uncompressed_all([message.value or b""])
+    return next((name for name, shows in _SHOWN_BY if shows(message.key, value)), None)
 
 
 def undetected(topics: Sequence[str], names: Iterable[str]) -> SourceNotReadyError:

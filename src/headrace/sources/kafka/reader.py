@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,9 @@ from headrace.model.events import RowKind
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
-from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages, in_parts
 from headrace.sources.kafka.protocols import detected, protocol_of, undetected
 from headrace.sources.stream.reader import BadRecordError
 
@@ -235,7 +237,7 @@ class KafkaReader:
             if isinstance(protocol, NeedsEarlierMessages):
                 protocol = protocol.behind(_backwards(client, topic, number, of))
             with closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
-                yield from map(protocol.read, fetched)
+                yield from map(protocol.read, chain.from_iterable(map(in_parts, fetched)))
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """The schema change of a record. Raises ValueError."""
@@ -254,7 +256,7 @@ class KafkaReader:
         carried = replace(schema, columns=tuple(c for c in schema.columns if self.options.selectors(table_id, c.name)))
         if name := next((name for name in schema.handle_key if not carried.has_column(name)), None):
             raise BadRecordError(0, _KEY_LEFT_OUT, column=name, hint=_WITH_WHOLE_KEY)
-        rows, counts = self.protocol.decode(carried, records)
+        rows, counts = decode_rows(self.protocol, self.options.large, table_id, carried, records)
         if lacking := next((column.name for column in carried.row_columns if column.name not in rows.schema.names), None):
             _require_no_new_rows(rows, counts, lacking)
         return rows, counts

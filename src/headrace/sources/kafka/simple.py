@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.ddl.statement import read_statement
 from headrace.formats import simple_avro
+from headrace.formats.compressed_values import uncompressed_all
 from headrace.formats.json_lines import BLANK
 from headrace.formats.simple_avro_rows import SimpleAvroRowReader
 from headrace.formats.simple_messages import SimpleAbout, SimpleKind, is_avro, read_about, read_statement_message
@@ -45,17 +46,23 @@ class SimpleProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages and BOOTSTRAP are left out."""
-        values = [value if is_avro(value) else value.strip(BLANK) for value in messages.values]
+        told, damaged = uncompressed_all(messages.values)
+        values = [value if is_avro(value) else value.strip(BLANK) for value in told]
+        abouts = _abouts(values)
+        for number, reason in damaged.items():
+            abouts[number] = SimpleAbout(SimpleKind.UNREADABLE, reason=reason)
         rows = []
-        for offset, value, about in zip(messages.offsets, values, _abouts(values), strict=True):
+        for offset, value, about in zip(messages.offsets, values, abouts, strict=True):
             if about.kind is SimpleKind.IGNORED:
                 continue
-            kind, told = _KINDS[about.kind], value
+            kind, content = _KINDS[about.kind], value
             if about.kind is SimpleKind.UNREADABLE:
-                told = about.reason.encode()
+                content = about.reason.encode()
             elif about.kind is SimpleKind.ROW and not is_avro(value) and (b"\n" in value or b"\r" in value):
-                kind, told = RecordKind.UNKNOWN, _BROKEN_LINE.encode()
-            rows.append(RecordRow(offset, kind, about.database, about.table, about.commit_ts, told))
+                kind, content = RecordKind.UNKNOWN, _BROKEN_LINE.encode()
+            elif about.large is not None:
+                content = about.large.to_value(value)
+            rows.append(RecordRow(offset, kind, about.database, about.table, about.commit_ts, content))
         return record_batch(rows)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
@@ -86,7 +93,7 @@ class SimpleProtocol:
         return pa.concat_batches([first, rest]), [*count, *counts]
 
 
-def _abouts(values: Sequence[bytes]) -> Sequence[SimpleAbout]:
+def _abouts(values: Sequence[bytes]) -> list[SimpleAbout]:
     encoded = [is_avro(value) for value in values]
     if not any(encoded):
         return read_about(values)

@@ -215,8 +215,8 @@ def _check_rows(
         rest = records.filter(pa.array(of == version))
         while rest.num_rows:
             try:
-                reader.decode(table_id, versions[version][1], rest)
-                break
+                _, counts = reader.decode(table_id, versions[version][1], rest)
+                rest = rest.slice(len(counts))
             except BadRecordError as error:
                 place = str(PlaceInStream(partition, rest.column("offset")[error.record].as_py()))
                 column = f" Column {error.column}." if error.column else ""

@@ -94,11 +94,12 @@ class StreamReader(Protocol):
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
     ) -> tuple[pa.RecordBatch, Sequence[int]]:
-        """The rows of records of one table (``headrace.sources.stream.records.PIECE``), and the number of rows of each record.
+        """The rows of the first records of one table (``headrace.sources.stream.records.PIECE``), at least of one, and the number
+        of rows of each of them. Rows that are much larger than their records are given a few at a time.
 
         The rows have the layout of a block (``headrace.model.block``) without the place in the source, which the caller adds.
         ``schema`` is the shape in force at their commit ts. ``other_columns`` are the folded names of columns that only the table's
-        shape before or after that has: a record may have them while a schema change is under way. Raises BadRecordError for the
-        first record that cannot be read.
+        shape before or after that has: a record may have them while a schema change is under way. Raises BadRecordError for a
+        record that cannot be read, whose number may then be that of any; SourceUnreachableError if rows are elsewhere.
         """
         ...

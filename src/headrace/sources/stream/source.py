@@ -390,23 +390,25 @@ class _Reading:
 
     def blocks(self, records: pa.RecordBatch) -> Iterator[ChangeBlock]:
         """The rows of these records, up to one that cannot be decoded when no more of these are tolerated."""
-        done = 0
+        done, bad, why = 0, records.num_rows, None
         while done < records.num_rows and self.problem is None:
-            rest = records.slice(done)
+            if done == bad:
+                assert why is not None, "it is known why the record is bad"
+                self._reject(records.slice(done, 1), why)
+                done, bad, why = done + 1, records.num_rows, None
+                continue
             try:
-                rows = self._decoded(rest)
-                done = records.num_rows
+                rows, counts = self._decoded(records.slice(done, bad - done))
             except BadRecordError as error:
-                good = rest.slice(0, error.record)
-                rows = self._decoded(good) if error.record else None
-                self._reject(rest.slice(error.record, 1), error)
-                done += error.record + 1
-            if rows is not None and rows.num_rows:
+                bad, why = done + error.record, error
+                continue
+            done += len(counts)
+            if rows.num_rows:
                 yield from self._placed(rows)
 
-    def _decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
+    def _decoded(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         split = self.split
-        return self.reader.decode(split.table_id, split.schema, records, split.other_columns)[0]
+        return self.reader.decode(split.table_id, split.schema, records, split.other_columns)
 
     def _placed(self, rows: pa.RecordBatch) -> Iterator[ChangeBlock]:
         split = self.split
