@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace.ddl.statement_cache import remembered
 
-NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=\s)[^\n]*|\#[^\n]*"""
+NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(?!T?!).*?\*/|--(?=[\x00-\x20]|\Z)[^\n]*|\#[^\n]*"""
 """A pattern (DOTALL) for text that is not syntax: strings, quoted names, and comments that servers skip. A quote or comment mark
 inside another of these has no effect."""
 MOST_WORDS = 500_000
@@ -25,9 +25,9 @@ _TOKEN = re.compile(
     rf"|(?P<bits>0b[01]++(?![{_LETTER}])|[bB]'[01]*+')"
     r"|(?P<string>[nN]?'(?:[^'\\]|\\.|'')*+'|\"(?:[^\"\\]|\\.|\"\")*+\")"
     r"|(?P<name>`(?:[^`]|``)*+`)"
-    rf"|(?P<number>(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+(?![{_LETTER}]))"
+    rf"|(?P<number>(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+(?![{_LETTER}]))"
     rf"|(?P<word>[{_LETTER}]++)"
-    r"|(?P<opened>/\*!(?:\d{5,6})?+|/\*T!(?:\[[A-Za-z0-9_, ]*+\])?+)"
+    r"|(?P<opened>/\*!(?:[0-9]{5,6})?+|/\*T!(?:\[[A-Za-z0-9_, ]*+\])?+)"
     r"|(?P<comment>/\*(?!T?!).*?\*/|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)"
     r"|(?P<closed>\*/)"
     r"|(?P<sign><=>|->>|:=|<<|>>|<=|>=|<>|!=|&&|\|\||->|@@|/(?!\*)|[-+*%=<>!~^&|(),.;:@])",
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 )
 # A name cannot begin so. MySQL and MariaDB, or TiDB, read a number and then the rest as another word: `1e5FROM`, `1.1FROM`,
 # `.5FROM`, `0x1SELECT`. If a text begins so and is no number to its end, what it says depends on who reads it.
-_NUMBER_AND_MORE = re.compile(r"\d++(?:\.|[eE][-+0-9])|\.\d|0[xX][0-9a-fA-F]|0[bB][01]")
+_NUMBER_AND_MORE = re.compile(r"[0-9]++(?:\.|[eE][-+0-9])|\.[0-9]|0[xX][0-9a-fA-F]|0[bB][01]")
 _DOT = re.compile(r"(?P<sign>\.)")
 _AFTER_DOT = re.compile(rf"[{_LETTER}]++")
 _ESCAPE = {quote: re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL) for quote in "'\""}
@@ -250,6 +250,10 @@ class Cursor:
     def back(self) -> None:
         """Goes back to the word that was read last."""
         self._at -= 1
+
+    def since(self, begin: int) -> tuple[Word, ...]:
+        """The words from this place to the one that was read last."""
+        return self._words[begin : self.at]
 
     @property
     def before(self) -> Word:
