@@ -94,6 +94,19 @@ def test_columns_that_are_added_one_after_another_do_not_pass_the_bound(tmp_path
     assert [name for name, _ in target.columns()][1:] == [f"c{number}" for number in range(len(target.columns()) - 1)]
 
 
+def test_columns_that_would_nest_too_deep_for_each_write_are_left_out_with_a_sentence(tmp_path: Path) -> None:
+    """CREATE TABLE of all of them is accepted, and each write would fail."""
+    statement, after = created(40, lambda number, count: (f"c{number - 1}" if number else "id") + " + 1" * 40)
+    target = Target(tmp_path / "t.duckdb")
+    notices = target.run(statement, after)
+    assert len(notices) == 40 - len(target.columns()) + 2
+    assert all("was left out" in notice.message for notice in notices)
+    assert len(target.columns()) > 5
+    target.sql("INSERT INTO test.t BY NAME SELECT 1 AS id")
+    target.sql("UPDATE test.t SET id = 2")
+    target.sql("MERGE INTO test.t USING (SELECT 2 AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE")
+
+
 def test_columns_of_a_long_chain_stand_behind_what_they_are_made_of(tmp_path: Path) -> None:
     target = Target(tmp_path / "t.duckdb")
     statement, after = created(30, MAKES["of the one behind"])

@@ -31,6 +31,8 @@ MOST_NODES = 10_000
 expanded. DuckDB expands them for each statement that writes, which then takes about a second."""
 _MOST_AHEAD = 8  # each column that comes before one that it uses doubles the time of CREATE TABLE
 _LONGEST_TEXTS = 262_144  # characters in all expressions of a table, which take some seconds to parse
+_MOST_DEPTH = 500
+"""How deep expanded expressions may nest. It is half of what DuckDB takes, since statements that write nest them deeper."""
 _SHOWN = 20
 _LONGEST_SHOWN = 200
 
@@ -199,6 +201,7 @@ def _accepted(plain: Mapping[str, str], candidates: Mapping[str, _Candidate]) ->
     """The columns that DuckDB accepts: tried all at once first, and otherwise one by one, each with those that it uses."""
     connection = open_duckdb()
     try:
+        connection.execute(f"SET max_expression_depth = {_MOST_DEPTH}")
         seal(connection)
         if _is_taken(connection, [*plain.values(), *(candidate.definition for candidate in candidates.values())]):
             return dict(candidates)
@@ -227,6 +230,7 @@ def _made_of(name: str, candidates: Mapping[str, _Candidate]) -> tuple[list[str]
 def _is_taken(connection: Any, definitions: Sequence[str]) -> bool:
     try:
         connection.execute(f"CREATE OR REPLACE TABLE tried ({', '.join(definitions)})")
+        connection.execute("INSERT INTO tried DEFAULT VALUES")  # only a statement that writes finds them too deep
     except duckdb.Error:
         return False
     return True
