@@ -28,7 +28,6 @@ _STATEMENT_LIMIT = 300
 _SYNTAX = frozenset({1064, 1149, 1235, 4161})
 _MOST_BROKEN = 3
 _BROKEN = frozenset({1927, 2006, 2013})  # killed, gone, lost; not a server that shuts down or is read-only
-_BROKEN_HINT = "See the target's error log. Approve the change to try it again, skip it, or edit it."
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE})
 # A statement with another first word may end a transaction, or have an effect that ROLLBACK does not undo.
 _OF_ROWS = frozenset({"UPDATE", "INSERT", "REPLACE", "DELETE"})
@@ -78,13 +77,13 @@ class Sending:
     def send(self, session: MySqlSession, statement: str) -> None:
         """Sends a statement, and waits for the result.
 
-        Raises SchemaChangeRefused if the server refuses it, or if three connections broke over it, since it may be what breaks the
-        connection or the server. Raises SchemaChangeUnclear if the server has accepted an earlier one, and the client's errors if
-        they are transient.
+        Raises SchemaChangeRefused if the server refuses it, and the client's errors if they are transient. Raises
+        SchemaChangeUnclear if the server has accepted an earlier one, or if three connections broke over it, since it may be what
+        breaks the connection or the server: then no later run tries it until a person decides.
         """
         if self.broken >= _MOST_BROKEN:
             message = f"the connection to the target broke off {self.broken} times while it ran this: {shown(self.change)}."
-            raise self._refused(refused(self.change, message, _BROKEN_HINT))
+            raise unclear(self.change, f"{message} See the target's error log.")
         faults.before(Step.MYSQL_STATEMENT, statement)
         self.is_begun = True
         try:
