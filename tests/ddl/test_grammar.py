@@ -50,7 +50,10 @@ OBJECTIONS = {
     "CREATE VIEW v AS SELECT a INTO @a FROM t": "an expression has INTO",
     "CREATE VIEW v AS (SELECT * FROM t": "the query of the view cannot be read",
     "ALTER TABLE t ADD a INT DEFAULT 'x": "a string, a name or a comment in it does not end",
-    "CREATE TABLE t (a INT CHECK (" + "(" * 200 + "1" + ")" * 202: "its parentheses are nested more than 100 deep",
+    "CREATE TABLE t (a INT CHECK ("
+    + "(" * 200
+    + "1"
+    + ")" * 202: "the operators and parentheses of an expression are nested more than 50 deep",
 }
 
 
@@ -87,6 +90,49 @@ def test_a_character_set_may_be_written_in_any_of_three_ways(words: str, name: s
     ):
         assert judge(statement, "shop").objection == "", statement
     assert [*read_statement(f"ALTER DATABASE {words} {name}", "shop").tables] == [TableId("shop")]
+
+
+def view_of_ctes(count: int, query: str, *, recursive: str = "") -> str:
+    """Common table expressions (CTEs), each by this query over the former one (``@``)."""
+    ctes = ", ".join(f"`a{n}` AS ({query.replace('@', f'`a{n - 1}`')})" for n in range(1, count))
+    return f"CREATE VIEW v AS WITH {recursive} `a0` AS (SELECT 1 AS `i`), {ctes} SELECT `i` FROM `a{count - 1}`"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT x.`i` FROM @ AS x, @ AS y",
+        "SELECT 1 AS `i` FROM @ AS x WHERE EXISTS (SELECT 1 FROM @ AS y)",
+        "SELECT `i` FROM @ UNION SELECT `i` FROM @",
+        "SELECT (SELECT MAX(`i`) FROM @) AS `i` FROM (SELECT * FROM @) AS d",
+    ],
+)
+@pytest.mark.parametrize("recursive", ["", "RECURSIVE"])
+def test_a_view_waits_whose_ctes_double_with_each_level(query: str, recursive: str) -> None:
+    assert judge(view_of_ctes(4, query, recursive=recursive), "d").objection == ""
+    assert "200 tables and SELECTs" in judge(view_of_ctes(15, query, recursive=recursive), "d").objection
+    assert "200 tables and SELECTs" in judge(view_of_ctes(500, "SELECT x.`i` FROM @ AS x, @ AS y"), "d").objection
+
+
+def test_a_view_has_a_hundred_tables_or_queries() -> None:
+    for query in (" UNION ALL ".join(["SELECT id FROM t"] * 100), "SELECT t.id FROM t" + " CROSS JOIN t" * 50):
+        assert judge(f"CREATE VIEW v AS {query}", "d").objection == ""
+    assert "200 tables and SELECTs" in judge(f"CREATE VIEW v AS {' UNION ALL '.join(['SELECT 1'] * 201)}", "d").objection
+
+
+def test_a_table_counts_as_often_as_the_ctes_read_it() -> None:
+    found = judge("CREATE VIEW v AS WITH a AS (SELECT * FROM t), b AS (SELECT 1 FROM a, a AS c) SELECT 1 FROM b, a, u", "d")
+    assert sorted(found.occurrences) == [TableId("d", "t")] * 3 + [TableId("d", "u")]
+    assert found.queries == 5
+
+
+@pytest.mark.parametrize("recursive", ["", "RECURSIVE"])
+def test_a_view_waits_whose_ctes_name_one_another(recursive: str) -> None:
+    """With RECURSIVE, servers let a CTE name later ones."""
+    mutual = f"WITH {recursive} a AS (SELECT * FROM b), b AS (SELECT * FROM a) SELECT * FROM a"
+    assert "name one another" in judge(f"CREATE VIEW v AS {mutual}", "d").objection
+    later = ", ".join(f"a{n} AS (SELECT 1 FROM a{n + 1} AS x, a{n + 1} AS y)" for n in range(15))
+    assert "200 tables" in judge(f"CREATE VIEW v AS WITH {recursive} {later}, a15 AS (SELECT 1) SELECT 1 FROM a0", "d").objection
 
 
 def test_no_statement_is_no_bad_one() -> None:

@@ -27,12 +27,8 @@ T = TableId("d", "t")
 KINDS = {"v": TypeKind.TEXT, "f": TypeKind.DOUBLE, "n": TypeKind.INT, "t": TypeKind.DATETIME}
 TARGETS = (TypeKind.TEXT, TypeKind.DOUBLE, TypeKind.DATETIME)
 SYNTAX = {"CAST": "CAST({} AS CHAR)", "POSITION": "POSITION({} IN `v`)", "EXTRACT": "EXTRACT(DAY FROM {})"}
-SYNTAX |= {"REPEAT": "REPEAT('', CHAR_LENGTH({}))", "SPACE": "SPACE(CHAR_LENGTH({}))", "LPAD": "LPAD('', CHAR_LENGTH({}), 'a')"}
-SYNTAX |= {
-    "RPAD": "RPAD('', CHAR_LENGTH({}), 'a')",
-    "TRIM": "TRIM(BOTH 'a' FROM {})",
-    "WEIGHT_STRING": "WEIGHT_STRING({} AS CHAR(2))",
-}
+SYNTAX |= {"REPEAT": "REPEAT({}, 1)", "LPAD": "LPAD({}, 9, 'a')"}
+SYNTAX |= {"RPAD": "RPAD({}, 9, 'a')", "TRIM": "TRIM(BOTH 'a' FROM {})"}
 SYNTAX |= {name: name + "({}, '(a)', 'b')" for name in ("REPLACE", "REGEXP_REPLACE")}
 SYNTAX |= {name: name + "({}, 'a')" for name in ("REGEXP_INSTR", "REGEXP_LIKE", "REGEXP_SUBSTR")}
 OPERANDS = ("'b'", "`f`", "f", "`t`", "_v", "ROW")
@@ -46,7 +42,7 @@ REPEATED: dict[str, Callable[[int, str], str]] = {
     "nested cases": lambda n, operand: f"CASE WHEN {operand} THEN " * n + operand + " END" * n,
     "signs": lambda n, operand: "- " * n + operand,
     "sums in a cast": lambda n, operand: f"CAST({'+'.join([operand] * n)} AS DOUBLE)",
-    "products of numbers": lambda n, operand: f"REPEAT('', {'*'.join(['999999999999999999'] * n)})",
+    "products of numbers": lambda n, operand: "*".join(["999999999999999999"] * n),
     "calls of UNIX_TIMESTAMP": lambda n, operand: "+".join([f"UNIX_TIMESTAMP({operand})"] * n),
     "casts": lambda n, operand: "+".join([f"CAST({operand} AS DATETIME)"] * n),
 }

@@ -69,14 +69,13 @@ SYNTAX = {
     "POSITION": ("POSITION(@ IN @)",),
     "EXTRACT": ("EXTRACT(DAY_MICROSECOND FROM @)",),
     "SUBSTRING": ("SUBSTRING(@, #)", "SUBSTRING(@ FROM # FOR #)"),
-    "WEIGHT_STRING": ("WEIGHT_STRING(@)", "WEIGHT_STRING(@ AS CHAR(50))", "WEIGHT_STRING(@ AS BINARY(50))"),
     "GET_FORMAT": ("GET_FORMAT(DATE, 'ISO')",),
     "TIMESTAMPADD": ("TIMESTAMPADD(DAY, #, @)",),
     "TIMESTAMPDIFF": ("TIMESTAMPDIFF(SECOND, @, @)",),
-    "REPEAT": ("REPEAT(@, #)",),
-    "SPACE": ("SPACE(#)",),
-    "LPAD": ("LPAD(@, #, @)",),
-    "RPAD": ("RPAD(@, #, @)",),
+    "REPEAT": ("REPEAT(@, 3)", "REPEAT(@, 300)"),
+    "SPACE": ("SPACE(300)",),
+    "LPAD": ("LPAD(@, 30, @)", "LPAD(@, 2000, @)"),
+    "RPAD": ("RPAD(@, 30, @)", "RPAD(@, 2000, @)"),
     "INSERT": ("INSERT(@, #, #, @)",),
     "CONCAT_WS": ("CONCAT_WS(@, @, @, @)",),
     "REGEXP_REPLACE": ("REGEXP_REPLACE(@, '(a|b)', '\\\\1x')", "REGEXP_REPLACE(@, '', 'xyz')", "REGEXP_REPLACE(@, '.', @)"),
@@ -125,7 +124,7 @@ OF_MANY_ROWS = frozenset(
 AMPLIFYING = (
     *("REPEAT", "LPAD", "CONCAT", "CONCAT_WS", "REPLACE", "REGEXP_REPLACE", "JSON_SET", "JSON_ARRAY", "JSON_OBJECT", "JSON_QUOTE"),
     *("JSON_EXTRACT", "JSON_MERGE", "JSON_MERGE_PATCH", "HEX", "CONVERT", "CAST", "QUOTE", "TO_BASE64", "EXPORT_SET", "INSERT"),
-    *("JSON_ARRAY_APPEND", "JSON_ARRAY_INSERT", "JSON_INSERT", "JSON_REPLACE", "FORMAT", "SPACE", "TRIM", "WEIGHT_STRING"),
+    *("JSON_ARRAY_APPEND", "JSON_ARRAY_INSERT", "JSON_INSERT", "JSON_REPLACE", "FORMAT", "SPACE", "TRIM"),
 )
 """Functions that are drawn more often."""
 

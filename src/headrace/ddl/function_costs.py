@@ -74,7 +74,7 @@ COSTS: dict[str, Cost] = (
     | _all("HEX", Cost(times=8, extra=SHORT))  # two digits for each of up to four bytes
     | _all("TO_BASE64", Cost(times=6, extra=SHORT))
     | _all("CAST CONVERT", Cost(extra=SHORT))
-    | _all("CHAR WEIGHT_STRING AES_ENCRYPT COMPRESS", Cost(times=4, extra=SHORT))
+    | _all("CHAR AES_ENCRYPT COMPRESS", Cost(times=4, extra=SHORT))
     | _all("DATE_FORMAT TIME_FORMAT FROM_UNIXTIME", Cost(times=6, extra=SHORT))
     | _all("JSON_QUOTE JSON_OBJECT JSON_ARRAY JSON_ARRAYAGG JSON_OBJECTAGG GROUP_CONCAT", Cost(times=6, extra=SHORT))
     | _all("JSON_ARRAY_APPEND JSON_ARRAY_INSERT JSON_INSERT JSON_REPLACE JSON_SET", Cost(extra=SHORT, searches=True))

@@ -16,12 +16,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_STEPS = 10_000_000
-"""Allows quadratic time, which searches for plain texts can take too, but not cubic time."""
+"""Of all patterns of a statement. Allows quadratic time, which searches for plain texts can take too, but not cubic time."""
+MOST_PATTERNS = 20
+"""The most patterns of a statement. Others are not even read."""
 LENGTH = 1_000
 """The length of the text, in characters, for which steps are estimated."""
 _MOST_DEPTH = 20
-_MOST_TOKENS = 2_000
-_MOST_ITEMS = 20_000
+_MOST_TOKENS = 500
+_MOST_ITEMS = 2_000
 _TOKEN = re.compile(
     r"(?P<open>\((?:\?:)?(?![?*]))|(?P<close>\))|(?P<or>\|)|(?P<edge>[\^$]|\\b)"
     r"|(?P<repeat>(?:[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\})[?+]?)"
@@ -74,22 +76,11 @@ class _Part:
         return _Part(_bounded(steps), _bounded(ways), self.first | other.first, self.is_empty or other.is_empty)
 
 
-def excess_of_pattern(pattern: str) -> str:
-    """Why a search with the pattern may take more than :data:`MOST_STEPS`, as a clause; empty if it does not.
-
-    Constructs that are not read here (groups repeated without a bound, back-references, lookarounds, options) count as too much.
-    """
-    try:
-        is_too_much = steps_of_pattern(pattern) > MOST_STEPS
-    except PatternNotReadError as error:
-        return str(error)
-    return f"may take more than {MOST_STEPS:,} steps on a text of {LENGTH:,} characters" if is_too_much else ""
-
-
 def steps_of_pattern(pattern: str) -> int:
     """The most steps that a search in a text of :data:`LENGTH` characters takes, up to a factor of about the pattern's length.
 
-    A figure above :data:`MOST_STEPS` means only that the search may take more than that. Raises PatternNotReadError.
+    A figure above :data:`MOST_STEPS` means only that the search may take more than that. Raises PatternNotReadError for constructs
+    that are not read here: groups repeated without a bound, back-references, lookarounds, options.
     """
     tokens = tokens_of(pattern)
     end = _without_last_repetitions(tokens)

@@ -1,14 +1,14 @@
 """Checks that expressions of defaults, generated columns, checks, indexes and partitions only compute.
 
 An expression is not parsed. Its words are checked one by one: it has no query, each function is one that only computes, and each
-name is that of a column. Parentheses and operators may not nest deeper than a server can read (:mod:`headrace.ddl.grammar.depth`).
+name is that of a column. Its depth and its operations are bounded (:mod:`headrace.ddl.grammar.effort`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.ddl.grammar.depth import Depth
+from headrace.ddl.grammar.effort import MOST_OPERATIONS, Effort, too_many_operations
 from headrace.ddl.grammar.reader import Reader
 from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, OPTION_WORDS, RESERVED, TIMES
 from headrace.ddl.lexer import Word
@@ -16,21 +16,33 @@ from headrace.model.table import TableId
 
 _NEVER = frozenset({"@", "@@", ":=", ";", ":", "\\"})
 _CHARACTER_SETS = frozenset({"_UTF8MB4", "_UTF8", "_UTF8MB3", "_ASCII", "_LATIN1", "_BINARY", "_GBK", "_GB18030"})
-_MOST_DEPTH = 100
 
 
 def in_parentheses(reader: Reader) -> None:
     """Reads and checks a parenthesis with one expression, or with several between commas. Raises NotAcceptedError."""
+    begin, effort = reader.at, Effort()
+    _parenthesis(reader, effort)
+    count(reader, effort.operations)
+    reader.expressions.append(reader.since(begin))
+
+
+def constants(reader: Reader) -> None:
+    """The same for the bounds of a partition, which the server computes once. Only searches count among the statement's operations,
+    since a table may have thousands of bounds."""
+    effort = Effort()
+    _parenthesis(reader, effort)
+    count(reader, effort.of_searches)
+
+
+def _parenthesis(reader: Reader, effort: Effort) -> None:
     if not reader.peek().says("("):
         reader.fail()
-    depth, nested = 0, Depth()
+    depth = 0
     while True:
         word = reader.next()
-        if why := nested.excess(word, reader.peek()):
+        if why := effort.read(word, reader.peek()):
             reader.fail(why)
         depth += word.says("(") - word.says(")")
-        if depth > _MOST_DEPTH:
-            reader.fail(f"its parentheses are nested more than {_MOST_DEPTH} deep")
         if depth == 0:
             return
         if reader.done:
@@ -42,15 +54,22 @@ def in_parentheses(reader: Reader) -> None:
 
 def without_parentheses(reader: Reader) -> None:
     """Reads and checks an expression up to the comma or parenthesis after it. Raises NotAcceptedError."""
-    nested = Depth()
-    while not reader.done and not reader.peek().says(",") and not reader.peek().says(")"):
-        if reader.peek().says("("):
-            in_parentheses(reader)
-            continue
+    begin, depth, effort = reader.at, 0, Effort()
+    while not reader.done and (depth or not (reader.peek().says(",") or reader.peek().says(")"))):
         word = reader.next()
-        if why := nested.excess(word, reader.peek()):
+        if why := effort.read(word, reader.peek()):
             reader.fail(why)
+        depth += word.says("(") - word.says(")")
         look_at(reader, word, OF_EXPRESSIONS)
+    count(reader, effort.operations)
+    reader.expressions.append(reader.since(begin))
+
+
+def count(reader: Reader, operations: int) -> None:
+    """Counts operations of a statement. Raises NotAcceptedError if they are too many."""
+    reader.operations += operations
+    if reader.operations > MOST_OPERATIONS:
+        reader.fail(too_many_operations())
 
 
 def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:

@@ -40,15 +40,15 @@ def values(reader: Reader) -> None:
     """Reads ``VALUES LESS THAN (…)`` or ``VALUES IN (…)``, if one comes next. Raises NotAcceptedError."""
     if reader.accept("VALUES", "LESS", "THAN"):
         if not reader.accept("MAXVALUE"):
-            expressions.in_parentheses(reader)
+            expressions.constants(reader)
     elif reader.accept("VALUES", "IN"):
-        expressions.in_parentheses(reader)
+        expressions.constants(reader)
 
 
 def less_than(reader: Reader) -> None:
     """Reads ``LESS THAN (…)``. Raises NotAcceptedError."""
     reader.expect("LESS", "THAN")
-    expressions.in_parentheses(reader)
+    expressions.constants(reader)
 
 
 def _method(reader: Reader) -> None:

@@ -22,6 +22,9 @@ class NotAcceptedError(Exception):
 class Reader(Cursor):
     """Reads a statement. ``names`` collects every table, view and database that it names, resolved against ``database``.
 
+    ``expressions`` collects what the server computes for each row, and ``operations`` counts its operations. ``reads`` collects the
+    tables that the query of a view reads, and ``queries`` counts its SELECTs, as in ``Judgement``.
+
     Methods that read raise NotAcceptedError if the next words are not what they expect.
     """
 
@@ -29,6 +32,10 @@ class Reader(Cursor):
         super().__init__(found)
         self.database = database
         self.names: list[TableId] = []
+        self.expressions: list[tuple[Word, ...]] = []
+        self.operations = 0
+        self.reads: tuple[TableId, ...] = ()
+        self.queries = 0
 
     def fail(self, reason: str = "") -> NoReturn:
         """Raises NotAcceptedError with this reason. Without a reason, the message names the next word."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from headrace.ddl.grammar import alterations, definitions, expressions
 from headrace.ddl.grammar import views as view_queries
 from headrace.ddl.grammar.reader import NotAcceptedError, Reader
-from headrace.ddl.lexer import MOST_WORDS, has_too_many_words, words
+from headrace.ddl.lexer import MOST_WORDS, Word, has_too_many_words, words
 from headrace.ddl.statement_cache import remembered
 from headrace.model.table import TableId
 
+_MOST_SIDE_BY_SIDE = 16
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 
 
@@ -33,7 +34,12 @@ class Judgement:
     selects: frozenset[TableId] = frozenset()
     """The tables and views that the query of a view reads."""
     occurrences: tuple[TableId, ...] = ()
-    """The same as ``selects``, each as often as the query names it."""
+    """The same as ``selects``, each as often as the query reads it: if a common table expression (CTE) is named twice, what it
+    reads counts twice."""
+    queries: int = 0
+    """The number of SELECTs in the query of a view, counted in the same way."""
+    expressions: tuple[tuple[Word, ...], ...] = ()
+    """What the server computes for each row: generated columns, checks, defaults, indexes, the key of partitions."""
 
 
 @remembered
@@ -51,15 +57,27 @@ def judge(statement: str, database: str) -> Judgement:
         )
     if not found:
         return Judgement()
+    if _has_texts_side_by_side(found):
+        return Judgement(f"it has more than {_MOST_SIDE_BY_SIDE} texts side by side")
     reader = Reader(found, database)
     try:
-        occurrences = _statement(reader)
+        _statement(reader)
         if not reader.done:
             reader.fail()
     except NotAcceptedError as error:
         return Judgement(str(error))
-    selects = frozenset(occurrences)
-    return Judgement("", frozenset(reader.names) | selects, selects, occurrences)
+    selects = frozenset(reader.reads)
+    return Judgement("", frozenset(reader.names) | selects, selects, reader.reads, reader.queries, tuple(reader.expressions))
+
+
+def _has_texts_side_by_side(found: tuple[Word, ...]) -> bool:
+    """Whether more than a few texts follow one another. Servers join them, MariaDB in time by the square of their number."""
+    count = 0
+    for word in found:
+        count = count + 1 if word.is_text else 0
+        if count > _MOST_SIDE_BY_SIDE:
+            return True
+    return False
 
 
 def judge_expression(text: str) -> str:
@@ -77,26 +95,25 @@ def judge_expression(text: str) -> str:
     return ""
 
 
-def _statement(reader: Reader) -> tuple[TableId, ...]:
-    """Reads the statement. Returns the tables that the query of a view reads, as ``Judgement.occurrences``."""
+def _statement(reader: Reader) -> None:
     rules = {"CREATE": _create, "DROP": _drop, "ALTER": _alter, "TRUNCATE": _truncate, "RENAME": _rename}
     rules |= {"RECOVER": _bring_back, "FLASHBACK": _bring_back}
     word = reader.next()
     rule = None if word.is_name or word.is_literal else rules.get(word.text.upper())
     if rule is None:
         reader.fail(f"{word.text[:40]!r} is not the beginning of a schema change")
-    return rule(reader) or ()
+    rule(reader)
 
 
-def _create(reader: Reader) -> tuple[TableId, ...] | None:
+def _create(reader: Reader) -> None:
     if reader.accept_any("DATABASE", "SCHEMA"):
         reader.existence()
         _database(reader)
         definitions.database_options(reader)
-        return None
+        return
     if reader.accept("TABLE"):
         _create_table(reader)
-        return None
+        return
     if reader.says_any("INDEX", *_INDEX_KINDS):
         reader.accept_any(*_INDEX_KINDS)
         reader.expect("INDEX")
@@ -104,8 +121,8 @@ def _create(reader: Reader) -> tuple[TableId, ...] | None:
         reader.identifier()
         _of_table(reader)
         definitions.index(reader)
-        return None
-    return _create_view(reader)
+        return
+    _create_view(reader)
 
 
 def _of_table(reader: Reader) -> None:
@@ -132,7 +149,7 @@ def _create_table(reader: Reader) -> None:
     definitions.table_options(reader)
 
 
-def _create_view(reader: Reader) -> tuple[TableId, ...]:
+def _create_view(reader: Reader) -> None:
     reader.accept("OR", "REPLACE")
     if reader.accept("ALGORITHM"):
         reader.expect("=")
@@ -149,7 +166,7 @@ def _create_view(reader: Reader) -> tuple[TableId, ...]:
     if reader.peek().says("("):
         reader.in_parentheses(lambda: _named(reader))
     reader.expect("AS")
-    return view_queries.query(reader)
+    view_queries.query(reader)
 
 
 def _named(reader: Reader) -> None:
