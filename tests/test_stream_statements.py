@@ -10,11 +10,13 @@ import pytest
 
 from following import Recorder
 from headrace.model.cut import Cut
-from headrace.model.events import DeletePartitionRowsEvent, SchemaChange
-from headrace.model.ledger import TableStatus, Verdict
+from headrace.model.events import DeletePartitionRowsEvent, DropColumnEvent, SchemaChange
+from headrace.model.ledger import TableShape, TableStatus, Verdict
 from headrace.model.policy import ChangeKind, SchemaChangePolicies
+from headrace.model.stream import StreamStatement
 from headrace.model.table import Column, TableId
 from headrace.sources.stream import source
+from headrace.sources.stream.history import StreamHistory
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.memory_source import NO_RECORD
 from headrace.testing.ticdc_writer import SchemaFile
@@ -219,3 +221,33 @@ def test_a_table_that_is_dropped_does_not_wait_for_the_drop_of_its_database(tmp_
     world.run()
     world.check()
     assert {t: own.status for t, own in world.state.tables.items() if t in (A, B)} == dict.fromkeys((A, B), TableStatus.GONE)
+
+
+def told_at(commit_ts: int, statement: str, table: str = "a", offset: int = 0, partition: str = "0") -> StreamStatement:
+    """A statement of a stream whose records do not contain shapes."""
+    table_id = TableId("shop", table)
+    return StreamStatement(commit_ts, "shop", statement, table_id, None, partition, offset or commit_ts, tells_shape=False)
+
+
+def kept_shapes(history: StreamHistory) -> dict[TableId, tuple[TableShape, ...]]:
+    """What the ledger keeps after a history."""
+    names = {change.table_id for change in history.changes}
+    return {t: tuple(TableShape(1, version, schema) for version, schema in history.versions(t)) for t in names}
+
+
+def test_a_statement_that_comes_again_alone_hides_no_later_shape() -> None:
+    """TiCDC was restarted, and repeats its statements one after another; more statements come before it has repeated all."""
+    create = told_at(1, "CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` INT)")
+    first, second = told_at(5, "ALTER TABLE `a` ADD COLUMN `n` INT"), told_at(6, "ALTER TABLE `a` ADD COLUMN `k` INT")
+    known = kept_shapes(StreamHistory({}, [create, first, second]))
+    after = StreamHistory(known, [first, told_at(8, "ALTER TABLE `a` DROP COLUMN `k`")])
+    assert [column.name for column in after.versions(TableId("shop", "a"))[-1][1].columns] == ["id", "v", "n"]
+    assert any(isinstance(event, DropColumnEvent) for event in after.changes[-1].events)
+
+
+def test_steps_there_and_back_in_different_topics_wait_for_a_person() -> None:
+    """How often each step ran is unknown: ``a TO b`` twice in a topic may be a repeat."""
+    steps = [told_at(5, "RENAME TABLE `a` TO `b`", "b", 1, "a/0"), told_at(5, "RENAME TABLE `b` TO `a`", "a", 1, "b/0")]
+    again = told_at(5, "RENAME TABLE `a` TO `b`", "b", 2, "a/0")
+    history = StreamHistory({}, [told_at(1, "CREATE TABLE `a` (`id` INT PRIMARY KEY)"), *steps, replace(again, before=1)])
+    assert "does not show the order of the renames" in history.changes[-1].doubt

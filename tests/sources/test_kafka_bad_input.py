@@ -329,3 +329,31 @@ def test_a_table_without_a_key_is_stopped_unless_that_is_accepted(scene: Scene) 
     assert "table shop.a, partition 0, offset 2: The table has no primary key" in scene.told
     assert scene.run(accept_keyless="true") == 0
     assert scene.keys() == [1, 1]
+
+
+V, W = {"id": "int", "v": "varchar"}, {"id": "int", "v": "varchar", "w": "varchar"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "sentence"),
+    [
+        (message("INSERT", tso(5), mysqlType={"id": "int"}, data=[{"id": "2"}]), "The message lacks the column v."),
+        (
+            message("UPDATE", tso(5), mysqlType={"id": "int"}, data=[{"id": "1"}], old=[{"id": "1"}]),
+            "The message lacks the column v.",
+        ),
+        (
+            message("INSERT", tso(5), mysqlType=W, data=[{"id": "2", "v": "y", "w": "z"}]),
+            "column w: The columns of the row are not",
+        ),
+        (message("INSERT", tso(5), data=[{"id": "2", "v": "y", "w": "z"}]), "column w: The columns of the row are not"),
+        (message("INSERT", tso(5), mysqlType={}, data=[{"id": "2"}]), "The message lacks the column v."),
+    ],
+)
+def test_a_row_with_other_columns_stops_its_table_wherever_it_lies(odd: bytes, sentence: str, scene: Scene) -> None:
+    """Rows before and after it have those of the table, and the last one only the key."""
+    last = message("DELETE", tso(7), mysqlType={"id": "int"}, data=[{"id": "9"}])
+    scene.write(*TABLES, row(4, 1), odd, row(6, 3), last, watermark(8))
+    assert scene.run() == 3
+    assert "table shop.a, partition 0, offset 4" in scene.told
+    assert sentence in scene.told

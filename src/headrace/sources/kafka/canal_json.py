@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.base import BytesOrTextError, DecodeError
+from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
 from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
@@ -17,9 +17,9 @@ from headrace.formats.compressed_values import uncompressed_all
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
-from headrace.sources.kafka.protocol import Messages, bad_record, without_watermarks
+from headrace.sources.kafka.protocol import Messages, bad_record, lacks_column, without_watermarks
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
 
@@ -31,6 +31,7 @@ _KINDS = {
 }
 
 _TYPES_BEGIN = b'"mysqlType":'
+_DELETION = b'"isDdl":false,"type":"DELETE"'
 _KINDS_OF_TEXT = {str(kind).lower(): kind for kind in BINARY_KINDS | CHARACTER_KINDS}
 
 
@@ -88,9 +89,7 @@ class CanalJsonProtocol:
             line = as_line(value)
             if line is None:
                 raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
-            if column := fit.misfit(line):
-                holds_bytes = schema.column(column).type.kind not in BINARY_KINDS
-                raise bad_record(number, BytesOrTextError(column, holds_bytes=holds_bytes), schema)
+            fit.require(number, line)
             lines.append(line)
         try:
             batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
@@ -108,34 +107,61 @@ class CanalJsonProtocol:
 
 
 class _Fit:
-    """Whether the types that messages name go with a shape: what is text in one of them is bytes in the other otherwise.
+    """Whether messages have the columns of a shape, with text and bytes where it has them.
 
-    The values do not show that. A shape that follows from statements may lack the default charset of a database, if the topic does
-    not have its CREATE DATABASE.
+    A shape that follows from statements is wrong if the topic lacks one of them, and it may lack the default charset of a database.
+    The values of a row do not show that, but the types that its message names. They come in any order, so messages with the same
+    set of them are checked once.
     """
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._found: dict[bytes, str] = {}
+        self._checked: set[tuple[frozenset[bytes], bool]] = set()
 
-    def misfit(self, value: bytes) -> str:
-        """The first column of a message that does not fit; empty if all do, or if the message does not name types."""
-        begin = value.find(_TYPES_BEGIN)
-        types = value[begin : value.find(b"}", begin) + 1] if begin >= 0 else b""
-        if types not in self._found:
-            self._found[types] = self._column_of(types)
-        return self._found[types]
+    def require(self, number: int, line: bytes) -> None:
+        """Raises BadRecordError for the message ``number`` if it does not fit."""
+        begin = line.find(_TYPES_BEGIN)
+        types = line[begin + len(_TYPES_BEGIN) : line.find(b"}", begin)] if begin >= 0 else b""
+        is_deletion = _DELETION in line[:begin]
+        what = frozenset(types[1:].split(b",")), is_deletion
+        if what in self._checked:
+            return
+        told = _types_of(types) or _types_of_row(line)
+        self._require_columns(number, told, is_whole=not is_deletion)  # a deletion may have only the key
+        self._require_bytes_or_text(number, told)
+        if types[1:]:
+            self._checked.add(what)
 
-    def _column_of(self, types: bytes) -> str:
-        try:
-            told = json.loads(b"{" + types + b"}")["mysqlType"] if types else {}
-        except (ValueError, KeyError, RecursionError):
-            return ""  # decoding the message shows what is wrong with it
-        for name, text in told.items() if isinstance(told, dict) else ():
+    def _require_columns(self, number: int, told: Mapping[str, object], *, is_whole: bool) -> None:
+        if not told:
+            return  # decoding the message shows what is wrong with it
+        if name := next((name for name in told if not self._schema.has_column(name)), None):
+            raise bad_record(number, SchemaMismatchError("", column=name), self._schema)
+        names = set(map(folded_name, told))
+        if is_whole and (lacking := next((c.name for c in self._schema.row_columns if folded_name(c.name) not in names), None)):
+            raise lacks_column(number, lacking)
+
+    def _require_bytes_or_text(self, number: int, told: Mapping[str, object]) -> None:
+        for name, text in told.items():
             told_kind = _KINDS_OF_TEXT.get(str(text).partition("(")[0].strip().lower())
-            if told_kind is None or not self._schema.has_column(name):
-                continue
             kind = self._schema.column(name).type.kind
-            if {told_kind in BINARY_KINDS, kind in BINARY_KINDS} == {True, False}:
-                return str(name)
-        return ""
+            if told_kind is not None and {told_kind in BINARY_KINDS, kind in BINARY_KINDS} == {True, False}:
+                error = BytesOrTextError(name, holds_bytes=kind not in BINARY_KINDS)
+                raise bad_record(number, error, self._schema)
+
+
+def _types_of(text: bytes) -> dict[str, object]:
+    """The types in a JSON object that lacks its closing brace; empty if there are none, or if they cannot be read."""
+    try:
+        told = json.loads(text + b"}")
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _types_of_row(line: bytes) -> dict[str, object]:
+    """The columns of the row in a message that names no types; empty if they cannot be read."""
+    try:
+        return dict.fromkeys(json.loads(line)["data"][0], "")
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return {}

@@ -43,7 +43,8 @@ def in_parts(messages: Messages) -> Iterator[Messages]:
 
 
 def _part(messages: Messages, start: int, end: int) -> Messages:
-    return Messages(messages.offsets[start:end], messages.values[start:end], messages.keys[start:end])
+    offsets, values, keys, times = messages
+    return Messages(offsets[start:end], values[start:end], keys[start:end], times[start:end])
 
 
 class KafkaProtocol(Protocol):
@@ -106,6 +107,15 @@ class NeedsEarlierMessages(Protocol):
         Its ``read`` has to be given the messages of one range, in their order.
         """
         ...
+
+
+def lacks_column(number: int, name: str) -> BadRecordError:
+    """The error for a record (its number among those to decode) with a new row that lacks a column."""
+    hint = (
+        "If the changefeed selects columns, pass its file with --changefeed. Otherwise the topic may lack a schema change of the "
+        "table."
+    )
+    return BadRecordError(number, f"The message lacks the column {name}.", column=name, hint=hint)
 
 
 def bad_record(number: int, error: DecodeError, schema: TableSchema) -> BadRecordError:

@@ -25,7 +25,7 @@ from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
-from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages, in_parts
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages, in_parts, lacks_column
 from headrace.sources.kafka.protocols import detected, protocol_of, undetected
 from headrace.sources.stream.reader import BadRecordError
 
@@ -56,9 +56,6 @@ _WITH_KEY = (
 
 _KEY_LEFT_OUT = "The column selectors of the changefeed file leave out a column of the table's key."
 _WITH_WHOLE_KEY = "TiCDC accepts no such selector, so pass the changefeed's own file, or declare another key with --key."
-_WITH_SELECTORS = (
-    "If the changefeed selects columns, pass its file with --changefeed. Otherwise the topic may lack a schema change of the table."
-)
 
 
 @dataclass(frozen=True)
@@ -273,7 +270,7 @@ def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: s
     new = np.flatnonzero((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
     if len(new):
         record = int(np.searchsorted(np.cumsum(counts), new[0], side="right"))
-        raise BadRecordError(record, f"The message lacks the column {lacking}.", column=lacking, hint=_WITH_SELECTORS)
+        raise lacks_column(record, lacking)
 
 
 def _backwards(client: KafkaClient, topic: str, partition: int, of: Range) -> Iterator[Messages]:

@@ -47,7 +47,8 @@ class StreamHistory:
         self._tables: dict[TableId, TableSchema] = {}
         # A repeated statement is applied to the tables as they were before it, though the ledger already has its result.
         self._kept = sorted((shape for shapes in known.values() for shape in shapes), key=lambda shape: shape.version, reverse=True)
-        self._told: set[TableId] = set()
+        self._told: set[tuple[TableId, int]] = set()
+        """The tables and databases that a statement concerns, with its commit ts (TSO)."""
         # The versions at which a table was created, got its name, or was emptied: no earlier row counts.
         self._beginnings = {
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
@@ -98,7 +99,9 @@ class StreamHistory:
             return of_time
         shapes = {told.table_id: told.schema for told in renames.values() if told.schema is not None}
         plan = plan_renames(tuple(renames), self._tables, shapes)
-        if len(named) > len(renames):  # if some occur several times, it is unknown which are missing
+        # If some occur several times, it is unknown which are missing; and so it is if some may, as in a TO b, b TO a, a TO b.
+        may_repeat = not is_ordered and any((new, old) in renames for old, new in renames)
+        if len(named) > len(renames) or may_repeat:
             plan = RenamePlan((), unclear=frozenset(name for rename in renames for name in rename))
         first = next(iter(renames.values()))
         if plan.unclear:
@@ -117,7 +120,7 @@ class StreamHistory:
     def _leave_open(self, first: StreamStatement, renames: Collection[Rename], unclear: frozenset[TableId]) -> None:
         """Makes one schema change of renames whose order is unknown; a person must decide about it."""
         names = frozenset(name for rename in renames for name in rename) | unclear
-        self._told |= names
+        self._told |= {(name, first.commit_ts) for name in names}
         for name in names:
             self._tables.pop(name, None)
         text = rename_statement(*renames)
@@ -226,11 +229,14 @@ class StreamHistory:
         )
 
     def _recall(self, commit_ts: int) -> None:
-        """Loads kept shapes from before a commit ts (TSO), of tables and databases without a statement so far."""
+        """Loads kept shapes from before a commit ts (TSO), but for those that follow from the statements so far.
+
+        A table may have others after a statement: its writer begins again, and repeats that one first.
+        """
         while self._kept and self._kept[-1].version < commit_ts:
             shape = self._kept.pop()
             table_id = shape.schema.table_id
-            if table_id in self._told:
+            if (table_id, shape.version) in self._told:
                 continue
             if table_id.is_database:
                 self._collations[TableId(folded_name(table_id.database))] = shape.collation
@@ -275,7 +281,7 @@ class StreamHistory:
     ) -> bool:
         """Applies the events to the known tables. Returns whether the statement's table is gone afterwards."""
         gone = False
-        self._told |= classified.changes | {told.table_id}
+        self._told |= {(table_id, told.commit_ts) for table_id in classified.changes | {told.table_id}}
         for event in classified.events:
             match event:
                 case DropTableEvent(dropped):
@@ -284,7 +290,7 @@ class StreamHistory:
                     gone |= dropped == told.table_id
                 case DropDatabaseEvent(database):
                     for table_id in [t for t in self._tables if t.lies_in(database)]:
-                        self._told.add(table_id)
+                        self._told.add((table_id, told.commit_ts))
                         del self._tables[table_id]
                         self._partitionings.pop(table_id, None)
                     gone = True
