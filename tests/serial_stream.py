@@ -84,11 +84,10 @@ class SerialStream(MemoryStream):
     def checkpoint(self, ts: int) -> None:
         """Nothing: each record is a promise."""
 
-    def repeat(self, since: int, *, is_told: bool = True) -> None:
+    def repeat(self, since: int, *, is_told: bool = True, most: int | None = None) -> None:
         """The writer begins again behind ``since`` (TSO)."""
-        for place, record in list(self._log):
-            if record.commit_ts > since:
-                self._put(place, record)
+        self._repeats = [(place, record) for place, record in self._log if record.commit_ts > since]
+        self._go_on_repeating(most)
 
     def reader(self) -> SerialReader:
         return SerialReader(self.partitions, self.first, self.hidden, batch=self.batch)

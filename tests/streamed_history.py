@@ -91,7 +91,8 @@ class StreamDelivery:
 
     def restart(self, acknowledged: int, *, torn: bool = False) -> None:
         """What writes the stream goes on from a ts up to which everything was promised once: it repeats what lies above."""
-        self.stream.repeat(acknowledged, is_told=self._chance.random() < 0.7)
+        most = self._chance.choice([None, None, self._chance.randrange(20)])
+        self.stream.repeat(acknowledged, is_told=self._chance.random() < 0.7, most=most)
 
 
 class Streamed(History):

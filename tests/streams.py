@@ -289,7 +289,8 @@ class Actions:
         """The writer restarts, partitions get nothing or get it after all, a watermark comes, or another partition."""
         stream, chance = self._world.stream, self._chance
         if kind == 5:
-            stream.repeat(chance.choice([self._since, 0]), is_told=chance.random() < 0.7)
+            most = chance.choice([None, None, chance.randrange(40)])
+            stream.repeat(chance.choice([self._since, 0]), is_told=chance.random() < 0.7, most=most)
         elif kind == 6:
             chance.choice([stream.stall, stream.silence])(chance.randrange(self._world.partitions))
         elif kind == 7:

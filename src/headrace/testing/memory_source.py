@@ -80,6 +80,7 @@ class MemoryStream:
         self.first = [0] * self.count
         self._waiting: list[list[MemoryRecord]] = [[] for _ in range(self.count)]
         self._log: list[tuple[int, MemoryRecord]] = []
+        self._repeats: list[tuple[int, MemoryRecord]] = []
         self._schemas: dict[TableId, TableSchema] = {}
 
     @property
@@ -127,17 +128,23 @@ class MemoryStream:
 
     # --- what a test does to it ---------------------------------------------------------------------------------------------
 
-    def repeat(self, since: int, *, is_told: bool = True) -> None:
+    def repeat(self, since: int, *, is_told: bool = True, most: int | None = None) -> None:
         """The writer restarts: a watermark shows from where on, and all records above it (TSO) are written once more.
 
-        Unless ``is_told``, the watermark goes only to partitions whose last record is not a watermark.
+        Unless ``is_told``, the watermark goes only to partitions whose last record is not a watermark. ``most`` of the repeated
+        records come now, the others right before whatever is written next.
         """
         for place, records in enumerate(self.partitions):
             last = next((known[-1].kind for known in (self._waiting[place], records) if known), None)
             if is_told or last is not RecordKind.WATERMARK:
                 self._put(place, MemoryRecord(RecordKind.WATERMARK, TableId(""), since))
-        for place, record in [(p, r) for p, r in self._log if r.commit_ts > since and r.kind is not RecordKind.WATERMARK]:
+        self._repeats = [(p, r) for p, r in self._log if r.commit_ts > since and r.kind is not RecordKind.WATERMARK]
+        self._go_on_repeating(most)
+
+    def _go_on_repeating(self, most: int | None = None) -> None:
+        for place, record in self._repeats[:most]:
             self._put(place, record)
+        self._repeats = [] if most is None else self._repeats[most:]
 
     def add_partition(self, leans_after: int | None = None) -> int:
         """Adds a partition, which gets its share of the rows from now on, and returns its number; see ``leaning``."""
@@ -158,7 +165,8 @@ class MemoryStream:
         self.silent |= set(places)
 
     def go_on(self) -> None:
-        """Stalled partitions receive what they missed. Silent ones receive watermarks from now on."""
+        """Stalled partitions receive what they missed, repeated records too. Silent ones receive watermarks from now on."""
+        self._go_on_repeating()
         self.stalled.clear()
         self.silent.clear()
         for place, records in enumerate(self._waiting):
@@ -183,6 +191,7 @@ class MemoryStream:
         return MemoryReader(self.partitions, self.first, self.hidden, self.left_out, self.leaning, batch=self.batch)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
+        self._go_on_repeating()
         self._log.append((place, record))
         self._put(place, record)
 
