@@ -18,11 +18,12 @@ from harness import ExpectedTable, State
 from kafka_server import Record
 
 CASES = Path(__file__).parent / "conformance" / "ticdc-kafka"
-PARAMS: dict[str, dict[str, str]] = {"debezium": {"accept_unclear": "true"}}
+PARAMS: dict[str, dict[str, str]] = {"debezium": {"accept_unclear": "true"}, "debezium-avro": {"accept_unclear": "true"}}
 """What the source's URI says besides the protocol, to read all cases of a protocol."""
 NULL_AS_DEFAULT = {("shop", "item"): {"qty": {None: 0}}}
 """Values that arrive as others, by table and column: for NULL, the Debezium protocol has the column's default."""
 ARRIVES_AS: dict[str, dict[tuple[str, str], dict[str, dict[Any, Any]]]] = {
+    "debezium-avro/basic": NULL_AS_DEFAULT,
     "debezium/basic-noschema": NULL_AS_DEFAULT,
     "debezium/basic-schema": NULL_AS_DEFAULT,
 }

@@ -58,10 +58,10 @@ def as_told(target: Target, case: KafkaCase) -> State:
     if not isinstance(target, MariaDbTarget):
         return case.final
     digits = {"time": 6, "datetime": 6, "timestamp": 6} | ({"decimal": 30} if case.name == "types-string-modes" else {})
-    return replace(case.final, tables=tuple(_widest(table, digits) for table in case.final.tables))
+    return replace(case.final, tables=tuple(widest(table, digits) for table in case.final.tables))
 
 
-def _widest(table: ExpectedTable, digits: dict[str, int]) -> ExpectedTable:
+def widest(table: ExpectedTable, digits: dict[str, int]) -> ExpectedTable:
     def shown(kind: str, value: str | None) -> str | None:
         count = digits.get(kind.partition("(")[0])
         if value is None or count is None:

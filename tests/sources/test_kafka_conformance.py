@@ -91,8 +91,8 @@ def run(uri: str, sink: str, **options: object) -> int:
 
 def test_every_case_is_read_or_it_is_known_why_not() -> None:
     found = {f"{path.parent.name}/{path.name}" for path in CASES.glob("*/*") if path.is_dir()}
-    read = {*WHOLE, *CLAIM_CHECK, *HANDLE_ONLY, *WITHOUT_TIME, *UNTIL_END, *SPOILED}
-    assert {name for name in found if not name.startswith("avro/")} == read
+    without = {name for name in found if not name.startswith(("avro/", "debezium-avro/"))}  # these need a registry
+    assert without == {*WHOLE, *CLAIM_CHECK, *HANDLE_ONLY, *WITHOUT_TIME, *UNTIL_END, *SPOILED}
 
 
 @pytest.mark.parametrize("name", WHOLE)

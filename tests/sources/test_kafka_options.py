@@ -59,6 +59,8 @@ def test_a_host_without_a_port_has_kafkas_own() -> None:
         ("protocol=csv", URI, "The protocol 'csv' is not one that Headrace reads from Kafka"),
         ("protocol=simple&encoding-format=xml", URI, "encoding-format must be json or avro, not 'xml'"),
         ("protocol=avro", URI, "The protocol avro needs a schema registry"),
+        ("protocol=debezium-avro", URI, "The protocol debezium-avro needs a schema registry"),
+        ("protocol=debezium-avro&schema-registry=http://h", URI, "does not show which values are NULL"),
         ("protocol=avro&schema-registry=registry:8081", URI, "schema-registry is not the URL of a registry"),
         ("protocol=avro&schema-registry=http://h:x", URI, "schema-registry is not the URL of a registry"),
         ("protocol=avro&schema-registry-ca=/ca.pem", URI, "need schema-registry, the registry's URL"),

@@ -10,11 +10,11 @@ _WITHOUT_DEFAULT = BINARY_KINDS | {TypeKind.BIT, TypeKind.DECIMAL}
 _OF_NOW = "CURRENT_TIMESTAMP"
 
 
-def doubt_about(before: TableSchema | None, after: TableSchema) -> str:
+def doubt_about(before: TableSchema | None, after: TableSchema, *, tells_defaults: bool = True) -> str:
     """What is not known of a change that only its shapes show, as a sentence for a person who decides; empty if all of it is.
 
     A column that is gone while another one is new may have been renamed; then its values stay. A column that was added has its
-    default in the rows that were there before.
+    default in the rows that were there before. ``tells_defaults``: whether ``after`` has the defaults of columns.
     """
     if before is None:
         return ""
@@ -25,7 +25,7 @@ def doubt_about(before: TableSchema | None, after: TableSchema) -> str:
             f"no statement says what became of {', '.join(gone)}: it may have been renamed to "
             f"{' or '.join(column.name for column in new)}, or dropped."
         )
-    unknown = [column.name for column in new if _lacks_default(column)]
+    unknown = [column.name for column in new if not tells_defaults or _lacks_default(column)]
     if unknown:
         return f"nothing tells the default of {', '.join(unknown)}, so it is not known what older rows have in it."
     moved = [column.name for column in after.columns if column.primary_key != _of(before, column).primary_key]

@@ -18,7 +18,7 @@ from headrace.model.tso import MAX_TSO
 
 CONNECTOR = "TiCDC"
 ROW_OPERATIONS = ("c", "u", "d")
-_WATERMARK = "m"
+WATERMARK = "m"
 _MOST_SCHEMAS = 1000
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 # As TiCDC writes the beginning of a row whose names need no escape. No other text can look so: quotes in strings have a backslash.
@@ -96,6 +96,11 @@ class DebeziumStatement(NamedTuple):
 def is_debezium(value: bytes) -> bool:
     """Whether a message begins as TiCDC begins those of this protocol."""
     return _BEGINNING.match(value) is not None
+
+
+def foreign(connector: object) -> str:
+    """Why a message of another connector is not read, as the end of a sentence."""
+    return f"it was written by the connector {str(connector)[:80]!r}, and only messages of TiCDC are read."
 
 
 def read_about(values: Sequence[bytes], schemas: set[bytes]) -> AboutMessages:
@@ -183,8 +188,7 @@ def _parts(message: Members) -> tuple[Members, Members]:
     if not isinstance(payload, Members) or not isinstance(source, Members):
         raise _UnreadableError("it has no payload with a source, which messages of the protocol debezium have.")
     if source.get("connector") != CONNECTOR:
-        told = str(source.get("connector"))[:80]
-        raise _UnreadableError(f"it was written by the connector {told!r}, and only messages of TiCDC are read.")
+        raise _UnreadableError(foreign(source.get("connector")))
     return payload, source
 
 
@@ -192,11 +196,11 @@ def _of_message(value: bytes, payload: Members, source: Members, names: tuple[st
     operation, commit_ts = payload.get("op"), integer_of(source.get("commit_ts"), 1, MAX_TSO)
     if operation is None and "ddl" not in payload:
         raise _UnreadableError("it is neither a row nor a schema change nor a watermark.")
-    if operation not in (None, *ROW_OPERATIONS, _WATERMARK):
+    if operation not in (None, *ROW_OPERATIONS, WATERMARK):
         raise _UnreadableError(f"its op is {str(operation)[:80]!r}, which is not known.")
     if commit_ts is None:
         raise _UnreadableError("source.commit_ts is not a commit ts.")
-    if operation == _WATERMARK:
+    if operation == WATERMARK:
         return DebeziumAbout(DebeziumKind.WATERMARK, commit_ts=commit_ts)
     if operation is None:
         return DebeziumAbout(DebeziumKind.STATEMENT, *names, commit_ts, value)

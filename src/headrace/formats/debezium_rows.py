@@ -32,7 +32,7 @@ from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKi
 
 _SHOWN = 100
 _MOST_MILLISECOND_DIGITS = 3
-_SIDES = ("before", "after")
+SIDES = ("before", "after")
 _HINT = (
     "Send the table with another protocol, such as canal-json or open-protocol. Or have such values applied as the messages have "
     "them, with accept-unclear=true in the source's URI."
@@ -50,9 +50,7 @@ class DebeziumRowReader:
     @cached_property
     def single_schema(self) -> pa.Schema:
         """See ``LineReader.single_schema``."""
-        row = pa.struct(
-            [pa.field(column.name, _WRITTEN_TYPES[column.type.kind](column.type)) for column in self.schema.row_columns]
-        )
+        row = pa.struct([pa.field(column.name, WRITTEN_TYPES[column.type.kind](column.type)) for column in self.schema.row_columns])
         return pa.schema([("op", pa.string()), ("before", row), ("after", row)])
 
     def parse(self, lines: Sequence[bytes]) -> pa.RecordBatch:
@@ -63,7 +61,7 @@ class DebeziumRowReader:
         found = read_lines(lines, self.single_schema, unexpected="error")
         inserted, deleted = (pc.sum(pc.equal(found.column("op"), op)).as_py() or 0 for op in ("c", "d"))
         nulls = inserted + deleted  # each writes the row that it does not have
-        for side in _SIDES:
+        for side in SIDES:
             nulls += sum(column.null_count for column in found.column(side).drop_null().flatten())
         texts = b"\n".join(lines)
         # The quotes in strings are escaped, so none of these is in one. A name that ends with a backslash is not counted.
@@ -73,26 +71,13 @@ class DebeziumRowReader:
 
     def images(self, lines: pa.RecordBatch) -> Images:
         """See ``LineReader.images``."""
-        operations = pc.index_in(lines.column("op"), pa.array(ROW_OPERATIONS))
-        if operations.null_count:
-            raise ValueError("a message is no insert, update or deletion")
-        kinds = operations.to_numpy().astype(np.int8)
-        has_old, has_new = (pc.is_valid(lines.column(side)).to_numpy(False) for side in _SIDES)
-        is_update = kinds == Change.UPDATE
-        if (has_new != (kinds != Change.DELETE)).any() or (~is_update & (has_old != (kinds == Change.DELETE))).any():
-            raise ValueError("a message has not the rows that it should have")
-        is_gone = pa.array(kinds == Change.DELETE)
-        before, after = (lines.column(side).flatten() for side in _SIDES)
-        changes = np.where(is_update & ~has_old, np.int8(Change.UPDATE_WITHOUT_OLD), kinds).astype(np.int8)
-        return Images(changes, [pc.if_else(is_gone, old, new) for old, new in zip(before, after, strict=True)], before)
+        return images_of(lines)
 
     def convert(self, column: Column, values: pa.Array) -> pa.Array:
         """See ``LineReader.convert``. Raises UnclearValueError for a value that may mean several ones, unless that is accepted."""
         if not self.accept_unclear:
-            for reason, are_unclear in unclear(column, values):
-                if are_unclear.any():
-                    raise UnclearValueError(reason, _HINT)
-        return _CONVERTED[column.type.kind](values, column.type)
+            check_clear(column, values)
+        return CONVERTED[column.type.kind](values, column.type)
 
     def parse_one(self, line: bytes) -> dict[str, object]:
         """See ``LineReader.parse_one``."""
@@ -104,7 +89,7 @@ class DebeziumRowReader:
         if not isinstance(payload, Members) or payload.get("op") not in ROW_OPERATIONS:
             raise DecodeError("The message is not a row change.", value=line[:_SHOWN].decode("utf-8", "replace"))
         operation = str(payload["op"])
-        sides = {side: payload[side] for side in _SIDES if payload.get(side) is not None}
+        sides = {side: payload[side] for side in SIDES if payload.get(side) is not None}
         if sides.keys() not in {"c": [{"after"}], "u": [{"before", "after"}, {"after"}], "d": [{"before"}]}[operation]:
             raise DecodeError(f"The message has op {operation}, and not the rows that belong to it.")
         return {"op": operation, **{side: self._columns(side, row, full=operation != "d") for side, row in sides.items()}}
@@ -129,11 +114,34 @@ class DebeziumRowReader:
         return {folded_name(column.name): column for column in self.schema.row_columns}
 
 
+def images_of(lines: pa.RecordBatch) -> Images:
+    """The rows in payloads, by their columns ``op``, ``before`` and ``after``. Raises ValueError if one lacks a row."""
+    operations = pc.index_in(lines.column("op"), pa.array(ROW_OPERATIONS))
+    if operations.null_count:
+        raise ValueError("a message is no insert, update or deletion")
+    kinds = operations.to_numpy().astype(np.int8)
+    has_old, has_new = (pc.is_valid(lines.column(side)).to_numpy(False) for side in SIDES)
+    is_update = kinds == Change.UPDATE
+    if (has_new != (kinds != Change.DELETE)).any() or (~is_update & (has_old != (kinds == Change.DELETE))).any():
+        raise ValueError("a message has not the rows that it should have")
+    is_gone = pa.array(kinds == Change.DELETE)
+    before, after = (lines.column(side).flatten() for side in SIDES)
+    changes = np.where(is_update & ~has_old, np.int8(Change.UPDATE_WITHOUT_OLD), kinds).astype(np.int8)
+    return Images(changes, [pc.if_else(is_gone, old, new) for old, new in zip(before, after, strict=True)], before)
+
+
+def check_clear(column: Column, values: pa.Array) -> None:
+    """Raises UnclearValueError if one of the values, as messages write them, may mean several ones."""
+    for reason, are_unclear in unclear(column, values):
+        if are_unclear.any():
+            raise UnclearValueError(reason, _HINT)
+
+
 def _fitting(column: Column, value: object) -> object:
     """A value if it is one of the Arrow type in which the column is written. Raises DecodeError."""
     if value is None:
         return None
-    of = _WRITTEN_TYPES[column.type.kind](column.type)
+    of = WRITTEN_TYPES[column.type.kind](column.type)
     if pa.types.is_string(of):
         if isinstance(value, str) and is_unicode(value):
             return value
@@ -155,7 +163,7 @@ def _is_one_bit(of: ColumnType) -> bool:
     return (of.length or 1) == 1
 
 
-_WRITTEN_TYPES: TypeMap[Callable[[ColumnType], pa.DataType]] = TypeMap(
+WRITTEN_TYPES: TypeMap[Callable[[ColumnType], pa.DataType]] = TypeMap(
     "how TiCDC writes types as Debezium does",
     each(TypeKind, lambda _of: pa.string()),
     each(INTEGER_KINDS | {TypeKind.YEAR, TypeKind.DATE, TypeKind.TIME, TypeKind.DATETIME}, lambda _of: pa.int64()),
@@ -177,8 +185,12 @@ def _integers(values: pa.Array, of: ColumnType) -> pa.Array:
 def _bits(values: pa.Array, of: ColumnType) -> pa.Array:
     if _is_one_bit(of):
         return pc.cast(values, pa.uint64())
+    return bits(binary_from_base64(values), of)
+
+
+def bits(raw: pa.Array, of: ColumnType) -> pa.Array:
+    """The bytes of BIT values, the lowest first, as numbers (uint64). Raises ValueError for a wrong number of bytes."""
     size = ((of.length or 1) + 7) // 8
-    raw = binary_from_base64(values)
     if pc.all(pc.equal(pc.binary_length(raw), size)).as_py() is False:
         raise ValueError(f"BIT has not {size} bytes")
     return pa.array([None if v is None else int.from_bytes(v, "little") for v in raw.to_pylist()], pa.uint64())
@@ -197,7 +209,7 @@ def _timestamps(values: pa.Array, of: ColumnType) -> pa.Array:
     return pc.if_else(is_zero, zero, moments(told, digits))
 
 
-_CONVERTED: TypeMap[Callable[[pa.Array, ColumnType], pa.Array]] = TypeMap(
+CONVERTED: TypeMap[Callable[[pa.Array, ColumnType], pa.Array]] = TypeMap(
     "conversions of the Debezium protocol",
     each(TypeKind, lambda values, _of: values),
     each(INTEGER_KINDS, _integers),

@@ -1,6 +1,6 @@
 """Values of TiCDC's Debezium protocol from which the source's value cannot be told.
 
-TiCDC writes the column's default for NULL, floats for decimals, and 1970 for zero dates and times.
+TiCDC writes the column's default for NULL, in JSON floats for decimals, and 1970 for zero dates and times.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ def unclear(column: Column, values: pa.Array) -> Iterator[tuple[str, BoolArray]]
 
     A NULL of a DATE or DATETIME column may also mean a zero date, and is taken as NULL.
     """
-    if column.type.kind is TypeKind.DECIMAL:
+    if column.type.kind is TypeKind.DECIMAL and pa.types.is_floating(values.type):
         yield _DIGITS, uncertain(values, column.type)
     if column.type.kind is TypeKind.TIMESTAMP:
         yield _ZERO, _equal(values, EPOCH)
@@ -56,7 +57,7 @@ def _may_be_default(column: Column, default: str, values: pa.Array) -> BoolArray
         distinct = values.dictionary_encode()
         found = pa.array([_members(text) == wanted for text in distinct.dictionary.to_pylist()], pa.bool_())
         return np.asarray(pc.fill_null(found.take(distinct.indices), False).to_numpy(False))
-    read = _DEFAULTS.get(kind)
+    read = _exact_decimal if pa.types.is_string(values.type) and kind is TypeKind.DECIMAL else _DEFAULTS.get(kind)
     try:
         told = read(default, column) if read is not None else None
     except ValueError:
@@ -70,6 +71,11 @@ def _equal(values: pa.Array, value: object) -> BoolArray:
 
 def _members(text: str) -> frozenset[str]:
     return frozenset(text.casefold().split(","))
+
+
+def _exact_decimal(default: str, column: Column) -> str:
+    float(default)  # raises ValueError for an expression
+    return f"{Decimal(default):.{column.type.scale or 0}f}"
 
 
 def _text(default: str, _column: Column) -> str | None:

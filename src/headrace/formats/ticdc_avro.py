@@ -7,6 +7,8 @@ and before a digit at their beginning.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from headrace.formats.avro.schema import NULL, AvroType, Field, Kind, Primitive, Record, Union
 from headrace.formats.schema_file import MOST_COLUMNS
 from headrace.model.table import Column, TableId, TableSchema, folded_name
@@ -77,22 +79,34 @@ def shape_of(value: Record, key: Record | None, registered: int) -> TableSchema:
     The columns of the key are the primary key. ``registered`` is the id of the value's schema. Raises ValueError, the end of a
     sentence.
     """
-    keys = tuple(field.name for field in columns_of(key)) if key is not None else ()
-    fields = columns_of(value)
+    keys = columns_of(key) if key is not None else []
+    return shape_from(table_of(value), columns_of(value), keys, _type_of, registered)
+
+
+def shape_from(
+    table_id: TableId, fields: Sequence[Field], key: Sequence[Field], type_of: Callable[[Field], ColumnType], registered: int
+) -> TableSchema:
+    """The shape of a table whose values and keys have these fields; ``type_of`` tells a field's type, or raises ValueError.
+
+    ``registered`` is the id of the value's schema. Raises ValueError, the end of a sentence.
+    """
+    keys = tuple(field.name for field in key)
     names = [folded_name(field.name) for field in fields]
     if not fields or len(fields) > MOST_COLUMNS or len(set(names)) < len(names):
         raise ValueError("its registered schema has no columns, too many, or two of the same name.")
     if not {folded_name(name) for name in keys} <= set(names):
         raise ValueError("the registered schema of its key has a column that its values lack.")
-    variable = sum(_type_of(field).kind in (TypeKind.LONGTEXT, TypeKind.LONGBLOB) for field in fields if field.name in keys)
+    types = [type_of(field) for field in fields]
+    variable = sum(
+        of.kind in (TypeKind.LONGTEXT, TypeKind.LONGBLOB) for field, of in zip(fields, types, strict=True) if field.name in keys
+    )
     room = (_INDEX_BYTES - _FIXED_BYTES * (len(keys) - variable)) // max(variable, 1)
-    columns = tuple(_column(field, room if field.name in keys else None) for field in fields)
-    return TableSchema(table_of(value), columns, keys, registered=registered)
+    columns = tuple(_column(field, of, room if field.name in keys else None) for field, of in zip(fields, types, strict=True))
+    return TableSchema(table_id, columns, keys, registered=registered)
 
 
-def _column(field: Field, key_bytes: int | None) -> Column:
+def _column(field: Field, found: ColumnType, key_bytes: int | None) -> Column:
     """``key_bytes``: how many bytes a text of the key may have; ``None`` for a column that is not in the key."""
-    found = _type_of(field)
     if key_bytes is not None and found.kind is TypeKind.LONGTEXT:
         found = ColumnType(TypeKind.VARCHAR, length=key_bytes // _CHARACTER_BYTES)
     elif key_bytes is not None and found.kind is TypeKind.LONGBLOB:
@@ -107,18 +121,18 @@ def _type_of(field: Field) -> ColumnType:
         raise ValueError(f"the type of column {field.name} in its registered schema is none that TiCDC writes.")
     told = of.parameters.get("tidb_type", "").upper()
     if told == "DECIMAL" or of.logical == "decimal":
-        return _decimal(field.name, of)
+        return decimal_type(field.name, of)
     if told == "BIT":
-        return _bit(field.name, of)
+        return bit_type(field.name, of)
     if told in ("ENUM", "SET"):
-        return _members(field.name, TypeKind(told), of.parameters.get("allowed", ""))
+        return member_type(field.name, TypeKind(told), of)
     if told and told not in _BY_NAME:
         raise ValueError(f"the type {told[:40]!r} of column {field.name} in its registered schema is not known.")
     return _BY_NAME[told] if told else _BY_KIND[of.kind]
 
 
-def _decimal(name: str, of: Primitive) -> ColumnType:
-    """A decimal that is written as a text has any number of digits."""
+def decimal_type(name: str, of: Primitive) -> ColumnType:
+    """A DECIMAL; if it is written as a text, of any number of digits. Raises ValueError, the end of a sentence."""
     if of.logical != "decimal":
         return ColumnType(TypeKind.DECIMAL, length=_MOST_DIGITS, scale=_MOST_SCALE)
     if of.precision > _MOST_DIGITS or of.scale > min(of.precision, _MOST_SCALE):
@@ -126,18 +140,21 @@ def _decimal(name: str, of: Primitive) -> ColumnType:
     return ColumnType(TypeKind.DECIMAL, length=of.precision, scale=of.scale)
 
 
-def _bit(name: str, of: Primitive) -> ColumnType:
+def bit_type(name: str, of: Primitive) -> ColumnType:
+    """A BIT of the length in ``connect.parameters``. Raises ValueError, the end of a sentence."""
     length = of.parameters.get("length", "1")
     if not (length.isascii() and length.isdigit() and 1 <= int(length[:4]) <= _MOST_BITS):
         raise ValueError(f"the column {name} has {length[:20]!r} bits, which is not possible.")
     return ColumnType(TypeKind.BIT, length=int(length))
 
 
-def _members(name: str, kind: TypeKind, allowed: str) -> ColumnType:
-    """An ENUM or SET with its members, separated by commas. A comma in one has a backslash before it, and a backslash has none.
+def member_type(name: str, kind: TypeKind, of: Primitive) -> ColumnType:
+    """An ENUM or SET with its members: ``allowed`` in ``connect.parameters``, separated by commas.
 
-    So a backslash leaves it open which the members are. The column is then a text, as values are.
+    A comma in a member has a backslash before it, and a backslash has none. So a backslash leaves it open which the members are.
+    The column is then a text, as values are. Raises ValueError, the end of a sentence.
     """
+    allowed = of.parameters.get("allowed", "")
     if not allowed or "\\" in allowed:
         return ColumnType(TypeKind.LONGTEXT)
     members = tuple(allowed.split(","))

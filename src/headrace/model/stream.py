@@ -66,6 +66,8 @@ class StreamStatement:
     """Whether rows have the values of stored generated columns."""
     is_inferred: bool = False
     """Whether there was no statement: rows of this shape follow, and it is not known how the table got it."""
+    tells_defaults: bool = True
+    """Whether ``schema`` has the defaults of columns; of meaning only with ``is_inferred``."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -104,6 +104,8 @@ class Field:
     default: object = None
     """As JSON has it; of meaning only with ``has_default``."""
     has_default: bool = False
+    tidb_type: str = ""
+    """TiDB's type of a column, which TiCDC's ``debezium-avro`` writes here; empty for none."""
 
     @property
     def value_type(self) -> AvroType:
@@ -235,7 +237,8 @@ class _Parser:
         name = told.get("name") if isinstance(told, dict) else None
         if not isinstance(told, dict) or not isinstance(name, str) or not name:
             raise AvroSchemaError("a field has no name.")
-        return Field(name, self.parse(told.get("type"), namespace, depth + 1), told.get("default"), "default" in told)
+        of, column_type = self.parse(told.get("type"), namespace, depth + 1), str(told.get("tidb_type") or "")
+        return Field(name, of, told.get("default"), "default" in told, column_type)
 
     def enumeration(self, told: Mapping[str, object], namespace: str, _depth: int) -> AvroType:
         name, own = _names(told, namespace)

@@ -25,7 +25,7 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import Messages
-from headrace.sources.kafka.registered import FRAME, IN_GLUE, RegisteredSchemas, by_schema, is_of_glue, schema_id_of
+from headrace.sources.kafka.registered import FRAME, RegisteredSchemas, by_schema, schema_id_of, why_unframed
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _STATEMENT, _WATERMARK, _TIMED_DELETION = 1, 2, 3
@@ -45,7 +45,6 @@ _EARLIER = (
     "Kafka keeps an earlier time for it than for the record before it, so it is not known which of them came first. Set "
     "message.timestamp.type=LogAppendTime for the topic, and load the table anew."
 )
-_NO_FRAME = "its first bytes do not name a schema of a registry. The protocol may be another one."
 _WITHOUT = "Without avro-enable-watermark, the protocol avro has no"
 CAVEATS = (
     f"{_WITHOUT} watermarks: changes are applied only with --until-end, once nothing is written to the topic any more.",
@@ -161,7 +160,7 @@ class _Told:
         """The record with which a message was written, or why that is not known."""
         schema_id = schema_id_of(message)
         if schema_id is None:
-            return IN_GLUE if is_of_glue(message) else _NO_FRAME
+            return why_unframed(message)
         return self._of_id(schema_id)
 
     def row(self, number: int) -> TableId | _Unknown:
@@ -222,7 +221,7 @@ def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> Recor
             table_id = table_of(record)
             return RecordRow(offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, DELETION + key)
         reason = record
-    reason = reason or (IN_GLUE if is_of_glue(value) else _NO_FRAME)
+    reason = reason or why_unframed(value)
     return RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, reason.encode())
 
 

@@ -16,12 +16,13 @@ from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.protocol import Messages
 from headrace.sources.stream.records import RECORDS, RecordKind
 
-_KINDS = {
+KINDS = {
     DebeziumKind.ROW: RecordKind.ROWS,
     DebeziumKind.STATEMENT: RecordKind.STATEMENT,
     DebeziumKind.WATERMARK: RecordKind.WATERMARK,
     DebeziumKind.UNREADABLE: RecordKind.UNKNOWN,
 }
+"""What records are that messages of a kind give."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class DebeziumProtocol:
         about = read_about(messages.values, self._schemas)
         columns = [
             pa.array([messages.offsets[number] for number in about.numbers], pa.int64()),
-            pa.array([_KINDS[kind] for kind in about.kinds], pa.int8()),
+            pa.array([KINDS[kind] for kind in about.kinds], pa.int8()),
             pa.array(about.databases, pa.string()),
             pa.array(about.tables, pa.string()),
             pa.array(about.commit_ts, pa.int64()),

@@ -20,7 +20,7 @@ from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.kafka.large_options import LARGE_PARAMETERS, LargeRowPlaces, large_section, read_large_options
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
-PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro", "debezium", "maxwell", "canal", "craft")
+PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro", "debezium", "debezium-avro", "maxwell", "canal", "craft")
 """The protocols that are read, by TiCDC's names."""
 _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
 _OF_STREAM = LARGE_PARAMETERS | {
@@ -57,9 +57,9 @@ class KafkaOptions:
     selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
     """Which columns the changefeed writes into rows."""
     registry: SchemaRegistry | None = None
-    """Of ``avro``."""
+    """Of ``avro`` and ``debezium-avro``."""
     avro_watermarks: bool = False
-    """Whether messages of ``avro`` carry watermarks, schema changes, and the commit ts of deletions."""
+    """Whether messages of ``avro`` and ``debezium-avro`` carry watermarks and schema changes, and deletions a commit ts."""
     accept_unclear: bool = False
     """Whether values are applied as messages have them where the protocol does not show the source's value exactly."""
     large: LargeRowPlaces = field(default_factory=LargeRowPlaces)

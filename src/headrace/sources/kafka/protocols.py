@@ -20,6 +20,7 @@ from headrace.sources.kafka.canal import CanalProtocol
 from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.craft import CraftProtocol
 from headrace.sources.kafka.debezium import DebeziumProtocol
+from headrace.sources.kafka.debezium_avro import DebeziumAvroProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.options import KafkaOptions
@@ -28,12 +29,15 @@ from headrace.sources.kafka.registered import RegisteredSchemas, schema_id_of
 from headrace.sources.kafka.simple import SimpleProtocol
 
 _CANAL_JSON = re.compile(rb'\s*\{"id":[0-9]+,"database":"')
+# The members version and connector of a source; the names of TiCDC and mysql have the same length, which stands before them.
+_DEBEZIUM_IN_AVRO = re.compile(rb"[0-9]\.Final\n(?:TiCDC|mysql)")
 _SIMPLE = re.compile(rb'\s*\{"version":[0-9]+,"')
 # TiCDC writes these members first. A row of Maxwell has a key of the Open Protocol without events.
 _SHOWN_BY: Sequence[tuple[str, Callable[[bytes | None, bytes], bool]]] = (
     ("maxwell", is_maxwell),
     ("open-protocol", lambda key, _value: is_open_protocol(key)),
     ("simple", lambda key, value: not key and is_avro(value)),
+    ("debezium-avro", lambda _key, value: schema_id_of(value) is not None and _DEBEZIUM_IN_AVRO.search(value) is not None),
     ("avro", lambda key, value: schema_id_of(value) is not None and schema_id_of(key or b"") is not None),
     ("canal", lambda key, value: not key and value.startswith(CANAL)),
     ("craft", lambda key, value: not key and is_craft(value)),
@@ -48,19 +52,36 @@ def _canal_json(options: KafkaOptions) -> KafkaProtocol:
     return CanalJsonProtocol(options.exact, CanalJsonOptions(terminator="\n", time_zone=options.time_zone))
 
 
-def _avro(options: KafkaOptions) -> KafkaProtocol:
+def _registered(protocol: str, options: KafkaOptions) -> RegisteredSchemas:
     if options.registry is None:
         raise DefinitionError(
-            "The protocol avro needs a schema registry, and the source's URI names none.",
+            f"The protocol {protocol} needs a schema registry, and the source's URI names none.",
             "Write schema-registry=http://host:8081, as in the changefeed's own command.",
         )
-    return AvroProtocol(RegisteredSchemas(options.registry), options.avro_watermarks, options.time_zone)
+    return RegisteredSchemas(options.registry)
+
+
+def _avro(options: KafkaOptions) -> KafkaProtocol:
+    return AvroProtocol(_registered("avro", options), options.avro_watermarks, options.time_zone)
+
+
+def _debezium_avro(options: KafkaOptions) -> KafkaProtocol:
+    schemas = _registered("debezium-avro", options)
+    if not options.avro_watermarks and not options.accept_unclear:
+        raise DefinitionError(
+            "Without avro-enable-watermark, the protocol debezium-avro does not show which values are NULL: TiCDC writes a "
+            "column's default for it, and no message has the defaults.",
+            "Set enable-tidb-extension=true and avro-enable-watermark=true in the changefeed's sink URI, and "
+            "avro-enable-watermark=true in the source's. Or have values applied as messages have them, with accept-unclear=true.",
+        )
+    return DebeziumAvroProtocol(schemas, options.avro_watermarks, options.accept_unclear)
 
 
 _MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
     "canal-json": _canal_json,
     "open-protocol": lambda options: OpenProtocol(options.time_zone),
     "avro": _avro,
+    "debezium-avro": _debezium_avro,
     "simple": lambda _options: SimpleProtocol(),
     "maxwell": lambda options: MaxwellProtocol(options.time_zone),
     "canal": lambda options: CanalProtocol(options.time_zone),

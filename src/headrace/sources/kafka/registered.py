@@ -16,7 +16,8 @@ FRAME = 5
 """The bytes before the content."""
 _GLUE = b"\x03\x00"
 _GLUE_FRAME = 18
-IN_GLUE = "it names its schema by AWS Glue's UUID, and Headrace reads only registries with Confluent's API."
+_IN_GLUE = "it names its schema by AWS Glue's UUID, and Headrace reads only registries with Confluent's API."
+_NO_FRAME = "its first bytes do not name a schema of a registry. The protocol may be another one."
 # A schema of an id never changes, so all readers of a process share what they fetched.
 _FETCHED: dict[tuple[SchemaRegistry, int], Record] = {}
 _MOST_FETCHED = 10_000
@@ -27,9 +28,9 @@ def schema_id_of(message: bytes) -> int | None:
     return int.from_bytes(message[1:FRAME], "big") if len(message) >= FRAME and not message[0] else None
 
 
-def is_of_glue(message: bytes) -> bool:
-    """Whether a message has the frame of AWS Glue."""
-    return len(message) >= _GLUE_FRAME and message.startswith(_GLUE)
+def why_unframed(message: bytes) -> str:
+    """Why a message has no frame, as the end of a sentence."""
+    return _IN_GLUE if len(message) >= _GLUE_FRAME and message.startswith(_GLUE) else _NO_FRAME
 
 
 def by_schema(messages: Sequence[bytes]) -> dict[int | None, list[int]]:

@@ -155,7 +155,7 @@ class StreamHistory:
         collation = self._collation(told, statement, origin)
         after = self._after(told, statement, text, before, pattern, collation)
         if told.is_inferred and after is not None:
-            doubt = doubt_about(before, after)
+            doubt = doubt_about(before, after, tells_defaults=told.tells_defaults)
         former = self._partitionings.get(origin)
         classified = classify(text, database=told.database, table_id=told.table_id, before=before, after=after, partitioning=former)
         like = self._partitionings.get(statement.like) if statement.like else None
