@@ -34,6 +34,10 @@ T = TableSchema(
     ),
     ("id",),
 )
+S = 1_750_000_000
+"""A second."""
+D = tso(0) + 5 * (1 << 18)
+"""The commit ts of a schema change in it."""
 ROW = {"id": 1, "b": "b", "n": 18446744073709551615, "x": "iVBORw0KGgo=", "ts": "2023-11-30 20:34:56", "e": 2}
 
 
@@ -64,8 +68,12 @@ def event(kind: str, ts: int = 5, table: str = "t", **members: object) -> bytes:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def messages(*values: bytes, first: int = 0) -> Messages:
+    return Messages(range(first, first + len(values)), list(values), [b"\0\0\0\0\0\0\0\1"] * len(values))
+
+
 def rows_of(*events: bytes, schema: TableSchema = T) -> list[dict[str, object]]:
-    records = MAXWELL.read(Messages([0], [b"".join(events)]))
+    records = MAXWELL.read(messages(b"".join(events)))
     assert records.column("kind").to_pylist() == [RecordKind.ROWS], records.column("value").to_pylist()
     rows: list[dict[str, object]] = MAXWELL.decode(schema, records.select(["offset", "commit_ts", "value"]))[0].to_pylist()
     return rows
@@ -139,14 +147,40 @@ def test_a_deletion_may_have_the_handle_key_only() -> None:
     ],
 )
 def test_a_message_that_is_not_understood_is_unknown(value: bytes, table: str, reason: str) -> None:
-    (record,) = MAXWELL.read(Messages([7], [value])).to_pylist()
+    (record,) = MAXWELL.read(messages(value, first=7)).to_pylist()
     assert (record["kind"], record["table"], record["offset"]) == (RecordKind.UNKNOWN, table, 7)
     assert record["value"].decode().startswith(reason)
 
 
+OF_MAXWELL = "it was written by Maxwell, which reads MySQL, and only messages of TiCDC are read."
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        event("insert", xid=940752, commit=True, data=ROW),
+        event("update", xid=940752, xoffset=0, data=ROW, old={"b": "old"}),
+        event("delete", position="master.000006:800911", server_id=23042, data=ROW),
+        event("insert", data=ROW, gtid=None),
+        event("table-alter", 1_750_000_000_123, sql="ALTER TABLE t ADD y INT"),
+        event("table-alter", D, sql="ALTER TABLE t ADD y INT", position="master.000006:800911"),
+    ],
+)
+def test_a_message_of_maxwell_itself_is_told_to_be_one(value: bytes) -> None:
+    (record,) = MAXWELL.read(messages(value)).to_pylist()
+    assert (record["kind"], record["table"], record["value"].decode()) == (RecordKind.UNKNOWN, "t", OF_MAXWELL)
+
+
+@pytest.mark.parametrize("key", [b'{"database":"d","table":"t","pk.id":1}', b'["d","t",[{"id":1}]]'])
+def test_a_key_shows_maxwell_itself_where_its_values_look_like_ticdcs(key: bytes) -> None:
+    """With ``output_commit_info=false``, its inserts and updates have TiCDC's members."""
+    (record,) = MAXWELL.read(messages(event("insert", data=ROW))._replace(keys=[key])).to_pylist()
+    assert (record["kind"], record["table"], record["value"].decode()) == (RecordKind.UNKNOWN, "t", OF_MAXWELL)
+
+
 def test_a_damaged_object_does_not_hide_the_others_of_its_message() -> None:
     values = event("insert", data=ROW) + event("insert", table="u", data=ROW)[:-3] + b"}" + event("insert", data=ROW)
-    records = MAXWELL.read(Messages([7], [values])).to_pylist()
+    records = MAXWELL.read(messages(values, first=7)).to_pylist()
     assert [(record["kind"], record["table"]) for record in records] == [
         (RecordKind.ROWS, "t"),
         (RecordKind.UNKNOWN, "u"),
@@ -155,11 +189,6 @@ def test_a_damaged_object_does_not_hide_the_others_of_its_message() -> None:
 
 
 # --- order ------------------------------------------------------------------------------------------------------------------
-
-S = 1_750_000_000
-"""A second."""
-D = tso(0) + 5 * (1 << 18)
-"""The commit ts of a schema change in it."""
 
 
 def row(second: int = S) -> bytes:
@@ -173,7 +202,7 @@ def change(commit_ts: int = D, table: str = "t") -> bytes:
 
 def order(*values: bytes, protocol: MaxwellProtocol = MAXWELL) -> list[int | None]:
     """The commit ts that messages get, relative to the beginning of the second; ``None`` for an unreadable one."""
-    records = protocol.read(Messages(range(len(values)), list(values))).to_pylist()
+    records = protocol.read(messages(*values)).to_pylist()
     return [None if r["kind"] == RecordKind.UNKNOWN else r["commit_ts"] - tso(0) for r in records]
 
 

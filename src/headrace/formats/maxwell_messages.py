@@ -26,6 +26,12 @@ _ROW = re.compile(_NAMED + rb'(insert|update|delete)","ts":([1-9][0-9]{0,10}),"(
 _STATEMENT = re.compile(rb'\{"type":"[^"\\]*","database":"')
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 _MOST_SECONDS = MAX_TSO >> 18
+_MEMBERS_OF_MAXWELL = frozenset({"commit", "gtid", "position", "schema_id", "server_id", "thread_id", "xid", "xoffset"})
+"""Members of rows and schema changes that Maxwell itself writes, by default or with its ``output_…`` settings, and TiCDC never."""
+_KEYS_OF_MAXWELL = (b'{"database":', b'["')
+_LEAST_COMMIT_TS = 1 << 50
+"""As a TSO a moment in 1970, as milliseconds one in the year 37 648."""
+FOREIGN = "it was written by Maxwell, which reads MySQL, and only messages of TiCDC are read."
 
 
 class MaxwellKind(IntEnum):
@@ -67,6 +73,11 @@ def is_maxwell(key: bytes | None, value: bytes) -> bool:
     return (key == _ROW_KEY and _ROW.match(value) is not None) or (
         key is not None and key.startswith(b'{"ts":') and _STATEMENT.match(value) is not None
     )
+
+
+def is_foreign(key: bytes) -> bool:
+    """Whether a key is one of Maxwell itself: JSON with the row's table and primary key."""
+    return key.startswith(_KEYS_OF_MAXWELL)
 
 
 def read_events(value: bytes) -> Iterator[MaxwellEvent]:
@@ -117,10 +128,14 @@ def _of_message(part: bytes, message: Members, database: str, table: str) -> Max
     kind = message.get("type")
     if not isinstance(kind, str) or not database:
         raise _UnreadableError("it has no type, or does not name its database.")
+    if not _MEMBERS_OF_MAXWELL.isdisjoint(message):
+        raise _UnreadableError(FOREIGN)
     if kind not in ROW_TYPES:
         commit_ts = integer_of(message.get("ts"), 1, MAX_TSO)
         if "sql" not in message or commit_ts is None:
             raise _UnreadableError(f"its type is {kind[:80]!r}, which no row has, and it is not a schema change.")
+        if commit_ts < _LEAST_COMMIT_TS:
+            raise _UnreadableError(FOREIGN)
         return MaxwellEvent(MaxwellKind.STATEMENT, database, table, commit_ts, part)
     if not table:
         raise _UnreadableError("it does not name its table.")

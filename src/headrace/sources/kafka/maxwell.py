@@ -8,7 +8,14 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from headrace.formats.maxwell_messages import MaxwellEvent, MaxwellKind, read_events, read_statement_message
+from headrace.formats.maxwell_messages import (
+    FOREIGN,
+    MaxwellEvent,
+    MaxwellKind,
+    is_foreign,
+    read_events,
+    read_statement_message,
+)
 from headrace.formats.maxwell_rows import MaxwellRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
@@ -25,7 +32,7 @@ class MaxwellProtocol:
 
     time_zone: str = "UTC"
     name: str = "maxwell"
-    has_keys: bool = False
+    has_keys: bool = True
     caveats: Sequence[str] = (without_watermarks("maxwell"),)
     commit_ts: CommitTsPrecision = CommitTsPrecision.SECOND
     _order: OffsetOrder | None = field(default=None, compare=False)
@@ -47,8 +54,8 @@ class MaxwellProtocol:
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
         order = OffsetOrder() if self._order is None else self._order
-        placed = zip(messages.offsets, messages.values, strict=True)
-        return record_batch(row for offset, value in placed for row in _rows(offset, value, order))
+        placed = zip(messages.offsets, messages.values, messages.keys, strict=True)
+        return record_batch(row for offset, value, key in placed for row in _rows(offset, value, order, foreign=is_foreign(key)))
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. The columns in a message lack most of their types, so they are not used."""
@@ -70,9 +77,12 @@ _KINDS = {
 }
 
 
-def _rows(offset: int, value: bytes, order: OffsetOrder) -> Iterator[RecordRow]:
+def _rows(offset: int, value: bytes, order: OffsetOrder, *, foreign: bool) -> Iterator[RecordRow]:
     """The rows of ``RECORDS`` of a message: one for consecutive rows of one table and commit ts."""
-    events = [_passed(event, order) for event in read_events(value)]
+    if foreign:
+        events = [replace(event, kind=MaxwellKind.UNREADABLE, text=FOREIGN.encode()) for event in read_events(value)]
+    else:
+        events = [_passed(event, order) for event in read_events(value)]
     for (kind, database, table, commit_ts), group in groupby(events, lambda e: (e.kind, e.database, e.table, e.commit_ts)):
         texts = [event.text for event in group]
         for text in [b"\n".join(texts)] if kind is MaxwellKind.ROW else texts:
