@@ -113,6 +113,11 @@ def test_a_position_keeps_what_was_given_up_until_the_partition_is_past_it() -> 
     assert StreamPosition.parse(position.to_text()) == position
     assert position.moved_to(100).given_up == {(B, PlaceInStream("0", 7))}
     assert position.moved_to(200).given_up == frozenset()
+    assert [position.needs(B, PlaceInStream("0", at)) for at in (4, 7)] == [True, False]
+    passed = position.moved_to(200)
+    assert not passed.needs(B, PlaceInStream("0", 7))
+    assert passed.needs(B, PlaceInStream("0", passed.of("0").offset))
+    assert passed.needs(B, PlaceInStream("1", 0))
 
 
 def test_machines_are_told_partition_and_offset(world: World, damaged: int, told: Told, capsys: pytest.CaptureFixture[str]) -> None:

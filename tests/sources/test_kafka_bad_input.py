@@ -75,6 +75,17 @@ def test_behind_a_message_of_no_table_nothing_is_applied(scene: Scene) -> None:
     assert scene.keys() == [1]
 
 
+@pytest.mark.parametrize(("damaged", "table"), [(b"?", ()), (row(3, 9)[:-20], ("shop.a",))], ids=["of no table", "of a table"])
+def test_a_record_that_was_given_up_stays_so_behind_the_watermark_too(damaged: bytes, table: tuple[str, ...], scene: Scene) -> None:
+    """The run stages it once, together with what it applies up to the watermark and then to the end."""
+    scene.write(*TABLES[:1], damaged, *TABLES[1:], row(4, 1), watermark(5), row(6, 2))
+    assert scene.run() == 3
+    skip = ["table", "skip", *table, "--partition", "0", "--offset", "1", "--yes"]
+    assert main([*skip, "--source", scene.kafka.uri(scene.topic), "--sink", f"duckdb://{scene.folder}/x.duckdb"]) == 0
+    assert scene.run(until_end=True) == 0, scene.told
+    assert scene.keys() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from headrace.model.place import PlaceInStream
+from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.stream import Mark, StageReport
 from headrace.model.table import TableId
 
@@ -182,6 +182,15 @@ class StreamPosition:
     def giving_up(self, table_id: TableId, place: PlaceInStream) -> StreamPosition:
         """The position in which a record of the table is skipped. This is stored until records at that place are not needed."""
         return replace(self, given_up=self.given_up | {(table_id, place)})
+
+    def needs(self, table_id: TableId, place: SourcePlace | None) -> bool:
+        """Whether a record of the table still has to be understood: no person gave it up, and its offset was not passed.
+
+        What is passed is not kept in ``given_up``, and may still be among the staged records.
+        """
+        if not isinstance(place, PlaceInStream):
+            return True
+        return place.offset >= self.of(place.partition).offset and (table_id, place) not in self.given_up
 
     @property
     def passed(self) -> int:

@@ -100,7 +100,7 @@ class Staged:
             if partition in blocked:
                 continue
             for offset, before in report.promised_before:
-                if (NOBODYS, PlaceInStream(partition, offset)) not in position.given_up:
+                if position.needs(NOBODYS, PlaceInStream(partition, offset)):
                     blocked.add(partition)
                     promised = before
                     break
@@ -109,17 +109,17 @@ class Staged:
         return found
 
     def blocked(self, position: StreamPosition) -> frozenset[str]:
-        """The partitions with a record of an unknown table that was not given up."""
+        """The partitions with a record of an unknown table that is needed and was not given up."""
         places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
-        return frozenset(place.partition for place in places if (NOBODYS, place) not in position.given_up)
+        return frozenset(place.partition for place in places if position.needs(NOBODYS, place))
 
     def problems(self, position: StreamPosition) -> list[Problem]:
-        """The records that cannot be understood, except for those that were given up."""
+        """The records that cannot be understood, except for those that were given up or passed."""
         unknown = (problem for report in self.reports for problem in report.unknown)
         # Rows after an unreadable schema change may have another shape, so giving it up is not enough.
         read = [problem for report in self.reports for problem in report.problems]
-        kept = (p for p in unknown if (p.table_id, p.place) not in position.given_up)
-        return [p for p in (*read, *kept) if p.table_id.table or (NOBODYS, p.place) not in position.given_up]
+        kept = (p for p in unknown if position.needs(p.table_id, p.place))
+        return [p for p in (*read, *kept) if p.table_id.table or position.needs(NOBODYS, p.place)]
 
     def unclear(self, position: StreamPosition) -> dict[str, int]:
         """The first offset of such a record in each partition. The partition is needed from there on."""
@@ -135,7 +135,7 @@ class Staged:
         places = (PlaceInStream(r.range.partition, offset) for r in self.reports for offset, _ in r.promised_before)
         unknown: dict[str, int] = {}
         for place in places:
-            if (NOBODYS, place) not in position.given_up:
+            if position.needs(NOBODYS, place):
                 unknown[place.partition] = min(place.offset, unknown.get(place.partition, place.offset))
         position = position.beginning(self.begins).with_marks(self.reports)
         return replace(position, unknown=unknown, streams={**position.streams, **self.streams})
