@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import Column, TableId
 from headrace.sources.stream.position import StreamPosition
+from headrace.testing.memory_source import MemorySource
 from headrace.testing.upstream_ddl import AddColumn
 from streams import INT, A, B, World
 
@@ -222,3 +224,55 @@ def test_a_dropped_table_stays_gone_where_the_stream_repeats_its_rows(world: Wor
     world.upstream.checkpoint()
     world.run(max_cut=max_cut)
     world.check()
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_table_that_is_created_anew_above_the_watermark_waits_for_its_create(tmp_path: Path, behind: int) -> None:
+    """A piece then has rows of both tables, and none between the end of the first one and the watermark.
+
+    If partition 0 is behind, the CREATE has not arrived yet. If partition 1 is behind, it has. Of so many records, the position has
+    so few marks that the rows of the first table are read again.
+    """
+    world = World(tmp_path, partitions=2)
+    world.create(A)
+    world.create(B)
+    world.insert(A, *range(8))
+    world.upstream.drop_table(A)
+    world.upstream.checkpoint()
+    between = world.insert(B, *range(8))
+    world.stream.stall(behind)
+    world.create(A)
+    world.insert(A, *range(50, 450))
+    world.upstream.checkpoint()
+    world.run()
+    world.stream.go_on()
+    waiting, world.stream.partitions[behind] = world.stream.partitions[behind], []
+    world.stream.partitions[behind] = [record for record in waiting if record.commit_ts <= between]
+    world.stream.checkpoint(between)
+    for _ in range(3):
+        world.run()
+        assert world.state.checkpoint == between
+        assert world.state.tables[A].status is TableStatus.GONE
+    world.stream.partitions[behind] += [record for record in waiting if record.commit_ts > between]
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+    assert not world.notices
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_a_source_knows_exactly_between_which_times_it_has_rows_of_a_table(tmp_path: Path, batch: int) -> None:
+    world = World(tmp_path, partitions=2)
+    world.stream.batch = batch
+    world.create(A)
+    world.create(B)
+    times = [world.insert(A, 1, 2), world.insert(B, 3), world.insert(A, 4), world.upstream.drop_table(A)]
+    world.create(A)
+    times += [world.insert(B, 5, 6), world.insert(A, *range(7, 12))]
+    world.stream.repeat(times[0])
+    times.append(world.upstream.checkpoint())
+    source = MemorySource(world.stream).event_source.staged_by(world.staged, world.place)
+    offer = source.poll("", 0)
+    of_table = {times[0], times[2], times[5]}
+    for above, up_to in product([0, *times], times):
+        assert source.has_rows(offer, A, above, up_to) == any(above < ts <= up_to for ts in of_table)

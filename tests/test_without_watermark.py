@@ -160,6 +160,9 @@ class QueueSource:
     def missing(self, *_: Any) -> str:
         return ""
 
+    def has_rows(self, *_: Any) -> bool:
+        return False
+
     def give_up(self, position: str, *_: Any) -> str:
         return position
 

@@ -1,4 +1,4 @@
-"""Finds tables that need records which the source no longer keeps. Pure."""
+"""Finds tables that need records which the source no longer keeps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headrace.model.offer import Offer
 from headrace.model.outcome import Notice
 from headrace.model.tso import format_tso
 from headrace.sinks.base import LedgerUpdate
+from headrace.sources.base import EventSource
 
 
 def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
@@ -38,19 +39,20 @@ def lose_gone(state: LedgerState, offer: Offer) -> Carried | None:
     return Carried(LedgerUpdate(tables=tuple(rows)), notices) if rows else None
 
 
-def find_begun_untold(state: LedgerState, offer: Offer, includes: Includes) -> Carried | None:
+def find_begun_untold(state: LedgerState, offer: Offer, source: EventSource, includes: Includes) -> Carried | None:
     """Lets names of ended tables wait for a load, if rows of a later table arrive whose CREATE was passed over.
 
-    Otherwise these rows would not be read, because their shape is unknown, or would be read in the former table's shape.
+    Otherwise these rows would not be read, because their shape is unknown, or would be read in the former table's shape. Only rows
+    up to the watermark count: above it, the CREATE may still come. Raises what the source raises.
     """
     passed = offer.passed or 0
     gone = {t: own for t, own in state.tables.items() if own.status is TableStatus.GONE and own.checkpoint < passed and includes(t)}
     begun = {t for change in offer.schema_changes if gone and is_pending(state, change) for t in newly_named(change)}
     rows = []
-    # Rows of the former table that the stream repeats lie before that table's end.
-    come = [(s.table_id, s.latest or 0) for s in offer.splits] + [(p.table_id, p.latest or 0) for p in offer.problems]
-    later = {table_id for table_id, latest in come if table_id in gone and latest > gone[table_id].checkpoint}
-    for table_id in sorted(later & gone.keys() - begun):
+    for table_id in sorted(gone.keys() - begun):
+        # Rows of the former table that the stream repeats lie before that table's end.
+        if not source.has_rows(offer, table_id, gone[table_id].checkpoint, offer.watermark):
+            continue
         reason = (
             f"rows of it come, but the records that tell how it began are not kept any more. Create and load it as of a time after "
             f"{format_tso(passed)}, and run headrace table resync {word(table_id)} --at TIME."

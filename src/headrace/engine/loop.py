@@ -530,7 +530,7 @@ class Loop:
             return True
         self._serve(note_late(self._state, offer))
         self._serve(note_passed(self._state, offer, includes, missing))
-        self._serve(find_begun_untold(self._state, offer, includes))
+        self._serve(find_begun_untold(self._state, offer, self._source, includes))
         return False
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:

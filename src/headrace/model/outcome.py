@@ -61,8 +61,6 @@ class Problem:
     needs_whole: bool = False
     """Whether the writer had only a part of the table's changes and so could not decide if there is a problem. One task then has to
     write all changes."""
-    latest: int | None = None
-    """The greatest commit ts (TSO) of rows with unknown columns; ``None`` for any other problem."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", _cut(self.message))

@@ -42,8 +42,6 @@ class Split:
     """The shape with which the rows are decoded."""
     earliest: int | None = field(default=None, kw_only=True)
     """The commit ts (TSO) at which the rows begin, if it is below ``version``."""
-    latest: int | None = field(default=None, kw_only=True)
-    """The greatest commit ts (TSO) of the rows, if it is known before the split is read."""
     begun: bool = field(default=False, kw_only=True)
     """Whether earlier cuts or rounds have read the split, so that its rows at or below the window are already handled. In a split
     that is read for the first time, only rows that other splits have too are already handled."""

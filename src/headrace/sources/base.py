@@ -168,6 +168,13 @@ class EventSource(Protocol):
         """
         ...
 
+    def has_rows(self, offer: Offer, table_id: TableId, above: int, up_to: int) -> bool:
+        """Whether the source has read rows of the table with ``above < commit_ts <= up_to`` (TSO) for the offer, in any shape.
+
+        Only a source that :attr:`needs_shapes` reads rows for an offer. Raises TransientError.
+        """
+        ...
+
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
         """The position in which the table's split, or record of a stream, counts as read because a person gave it up.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -141,7 +140,7 @@ class StreamEventSource:
             problems=(
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
-                *_shapeless(staged, history, reached, watermark),
+                *self._shapeless(staged, history, reached, watermark),
                 *(changes_ahead(staged, latest) if final else ()),
             ),
             notices=(
@@ -161,6 +160,23 @@ class StreamEventSource:
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
+
+    def _shapeless(
+        self, staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int
+    ) -> Iterator[Problem]:
+        """Problems of tables with needed rows whose columns are unknown.
+
+        Above the watermark, their statements may still come.
+        """
+        message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
+        hint = "Begin with a stream that contains the table's CREATE TABLE."
+        found: set[TableId] = set()
+        for piece in staged.pieces():
+            table_id = piece.table_id
+            if table_id in found or history.versions(table_id) or not self._has_rows(piece, reached(table_id), watermark):
+                continue
+            found.add(table_id)
+            yield Problem(table_id, message, PlaceInStream(piece.partition, piece.first, piece.last), hint=hint)
 
     def _is_cleared(self, kept: Staged, watermark: int) -> bool:
         """Whether pieces that must be read now are gone, because the work place was cleared. Everything is then staged again.
@@ -279,6 +295,10 @@ class StreamEventSource:
         passed = next((name for name, at in place.partitions.items() if at.back_to(since).offset < at.offset), None)
         return "" if passed is None else f"records of partition {passed} above {since} were passed over."
 
+    def has_rows(self, offer: Offer, table_id: TableId, above: int, up_to: int) -> bool:
+        """See ``EventSource.has_rows``."""
+        return any(self._has_rows(piece, above, up_to) for piece in _of(offer).pieces_of(table_id))
+
     def give_up(self, position: str, table_id: TableId, place: SourcePlace) -> str:
         """The position in which an existing record is skipped that the table may still have to pass.
 
@@ -348,6 +368,15 @@ class StreamEventSource:
             rejects=tuple(reading.rejects),
             problem=reading.problem,
         )
+
+    def _has_rows(self, piece: StagedPiece, above: int, up_to: int) -> bool:
+        """Whether a piece has rows with ``above < commit_ts <= up_to`` (TSO). Reads it only if its ends do not show that."""
+        if piece.max_ts <= above or piece.min_ts > up_to:
+            return False
+        if piece.min_ts > above or piece.max_ts <= up_to:
+            return True
+        commit_ts = self._records(piece).column("commit_ts").to_numpy()
+        return bool(((commit_ts > above) & (commit_ts <= up_to)).any())
 
     def _records(self, piece: StagedPiece) -> pa.Table:
         """The records of a piece, as ``headrace.sources.stream.records.PIECE``. Raises TransientError."""
@@ -538,20 +567,3 @@ def _ranges(partition: PartitionEnds, begin: int, end: int) -> list[Range]:
     return [
         Range(partition.partition, start, min(start + step, end), int(size * (min(start + step, end) - start))) for start in starts
     ]
-
-
-def _shapeless(staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int) -> Iterator[Problem]:
-    """Problems of tables with needed rows whose columns are unknown.
-
-    Above the watermark, their statements may still come.
-    """
-    found: dict[TableId, list[StagedPiece]] = defaultdict(list)
-    for report in staged.reports:
-        for piece in report.pieces:
-            if reached(piece.table_id) < piece.max_ts and piece.min_ts <= watermark and not history.versions(piece.table_id):
-                found[piece.table_id].append(piece)
-    message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-    hint = "Begin with a stream that contains the table's CREATE TABLE."
-    for table_id, pieces in found.items():
-        place = PlaceInStream(pieces[0].partition, pieces[0].first, pieces[0].last)
-        yield Problem(table_id, message, place, hint=hint, latest=max(piece.max_ts for piece in pieces))

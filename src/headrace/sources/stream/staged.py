@@ -61,7 +61,15 @@ class Staged:
     @property
     def size(self) -> int:
         """Bytes of all staged records."""
-        return sum(piece.size for report in self.reports for piece in report.pieces)
+        return sum(piece.size for piece in self.pieces())
+
+    def pieces(self) -> Iterator[StagedPiece]:
+        """All staged pieces."""
+        return (piece for report in self.reports for piece in report.pieces)
+
+    def pieces_of(self, table_id: TableId) -> Iterator[StagedPiece]:
+        """The staged pieces of a table."""
+        return (piece for piece in self.pieces() if piece.table_id == table_id)
 
     def ends(self) -> dict[str, int]:
         """The offset up to which each partition is staged."""
@@ -203,7 +211,6 @@ def splits(
                     tuple(o for o in skipped.get((table_id, piece.partition), ()) if piece.first <= o <= piece.last),
                     names,
                     earliest=max(piece.min_ts, least + 1) if above == 0 else None,
-                    latest=min(piece.max_ts, up_to),
                 )
                 rank += 1
 

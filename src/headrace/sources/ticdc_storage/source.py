@@ -293,6 +293,10 @@ class StorageEventSource:
     def _parsed(self, directory: str, catalogue: Catalogue) -> DataPath | None:
         return first_file_in(directory, self._options.date_separator, catalogue.table_ids)
 
+    def has_rows(self, offer: Offer, table_id: TableId, above: int, up_to: int) -> bool:
+        """Always false: no file is read for an offer."""
+        return False
+
     def missing(self, position: str, offer: Offer, table_id: TableId, since: int) -> str:
         """See ``EventSource.missing``: files that TiCDC may have removed as too old, and gaps in the numbers of unread files."""
         place, days = _position(position), self._options.expiration_days
