@@ -198,6 +198,20 @@ def test_a_surplus_partition_holds_everything_until_it_is_left_out(scene: Scene)
     assert scene.keys() == [1]
 
 
+def test_records_in_partitions_above_partition_num_are_told(scene: Scene) -> None:
+    scene = with_partitions(scene, 3)
+    for partition in range(2):
+        scene.write(*TABLES, row(4, partition), watermark(5), partition=partition)
+    assert scene.run(partition_num=2) == 0
+    assert "is not read, because partition-num is 2" not in scene.told
+    for partition in range(3):
+        scene.write(row(7, 10 + partition), watermark(8), partition=partition)
+    assert scene.run(partition_num=2) == 0
+    assert f"Partition 2 of the topic {scene.topic} has records and is not read, because partition-num is 2." in scene.told
+    assert scene.run(partition_num=3) == 0
+    assert "1 changes came too late" in scene.told
+
+
 def test_a_topic_with_too_few_partitions_is_told(scene: Scene) -> None:
     assert scene.run(partition_num=2) == 4
     assert f"The topic {scene.topic} has 1 partitions, and partition-num is 2." in scene.told

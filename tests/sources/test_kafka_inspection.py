@@ -54,6 +54,14 @@ def test_what_is_wrong_is_found(kafka: KafkaBroker) -> None:
     assert found.inspection.checkpoint is None
 
 
+def test_records_in_partitions_above_partition_num_are_found(kafka: KafkaBroker) -> None:
+    topic = kafka.make_topic(3)
+    kafka.write(topic, [Record(value, partition) for value in (database_created(1), watermark(5)) for partition in (0, 2)])
+    (finding,) = open_source(f"{kafka.uri(topic)}&partition-num=1").inspect().findings
+    assert (finding.kind, finding.severity) == ("not-read", Severity.WARNING)
+    assert finding.message.startswith(f"Partition 2 of the topic {topic} has records and is not read, because partition-num is 1.")
+
+
 @pytest.mark.parametrize(
     ("protocol", "name"),
     [
@@ -213,6 +221,14 @@ class TestValidate:
         found = told(f"{uri}&partition-num=1")
         assert "ok partitions: partition-num is 1, so 2 of the 3 partitions of the topic" in found
         assert "warning" not in found
+
+    def test_records_in_partitions_above_partition_num_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
+        topic = kafka.make_topic(2)
+        kafka.write(topic, [Record(watermark(1), partition) for partition in (0, 1)])
+        uri = kafka.uri(topic)
+        found = told(f"{uri}&partition-num=1")
+        assert "warning partitions: Partition 1 of the topic" in found
+        assert "has records and is not read, because partition-num is 1." in found
 
     def test_a_short_retention_and_compaction_are_told(self, kafka: KafkaBroker, told: Callable[[str], str]) -> None:
         topic = kafka.make_topic(retention_ms=str(3 * 3_600_000))

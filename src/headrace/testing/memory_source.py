@@ -215,6 +215,7 @@ class MemoryReader:
     repeats: Repeats = Repeats.CHANGES
     whole_transactions: bool = False
     notices: Sequence[Notice] = ()
+    unread: Sequence[Notice] = ()
     batch: int = _BATCH
 
     def ends(self) -> Sequence[PartitionEnds]:

@@ -37,6 +37,11 @@ _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
 )
+_NOT_READ = (
+    "Partition {partitions} of the topic {topic} has records and is not read, because partition-num is {wanted}. If the changefeed "
+    "writes to more than {wanted} partitions, changes are missing. In this case, set partition-num to the number that the "
+    "changefeed uses: the next run then reads these partitions, and says which tables have to be loaded anew."
+)
 _SILENT_TOPIC = (
     "If the changefeed does not write to this topic, leave it out (topics=…,!{topic}). TiCDC sends no watermarks to topics whose "
     "tables were dropped: name the changefeed's default topic in the URI's path, then its watermarks count for them."
@@ -72,6 +77,8 @@ class KafkaReader:
     """The name of the protocol, once the topics' first messages have shown it."""
     _missing: list[str] = field(default_factory=list, compare=False, repr=False)
     """The topics that are named without a pattern and did not exist at the last look."""
+    _surplus: list[int] = field(default_factory=list, compare=False, repr=False)
+    """The partitions of the default topic that are not read and had records at the last look."""
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
         # Tasks get the detected protocol with the reader, so that each of them does not detect it again.
@@ -151,6 +158,13 @@ class KafkaReader:
         return told
 
     @property
+    def unread(self) -> Sequence[Notice]:
+        """Records of the default topic in partitions above ``partition-num``."""
+        topics, names = self.options.topics, ", ".join(map(str, self._surplus))
+        text = _NOT_READ.format(wanted=topics.partition_num, partitions=names, topic=topics.default)
+        return [Notice(text)] if self._surplus else []
+
+    @property
     def whole_transactions(self) -> bool:
         """A transaction has a record for each row."""
         return False
@@ -177,9 +191,18 @@ class KafkaReader:
             if set(present) <= set(partitions):
                 break
             partitions = present
+        self._surplus[:] = self._with_records_above(self.options.topics.partition_num)
         ids = self._client.topic_ids(sorted({topic for topic, _ in found}))
         self._sample(found)
         return [self._ends(topic, number, first, end, ids[topic]) for (topic, number), (first, end) in found.items()]
+
+    def _with_records_above(self, partition_num: int | None) -> list[int]:
+        """The partitions of the default topic from this number on that have records; none for ``None``."""
+        if partition_num is None:
+            return []
+        topic = self.options.topics.default
+        surplus = [(topic, number) for number in self._client.partitions(topic) if number >= partition_num]
+        return [number for (_, number), (first, end) in sorted(self._client.all_ends(surplus).items()) if first < end]
 
     def _offsets(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """The first offset and the end of partitions. The default topic's are read first, see ``PartitionEnds.leans_after``."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.kafka.settings import KafkaCluster, cluster_of
 from headrace.model.backlog import PartitionBacklog
-from headrace.model.inspection import Checkup, Finding, Inspection
+from headrace.model.inspection import Checkup, Finding, Inspection, Severity
 from headrace.model.split import HeldSplit
 from headrace.model.table import Column, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, parse_uri, reject_unknown, text_of
@@ -75,7 +75,8 @@ class KafkaSource:
         reader = self._reader
         ends = reader.ends()
         is_known = bool(self.options.protocol) or any(end.first < end.end for end in ends)
-        return findings(self.cluster, self.options, reader.protocol if is_known else None, ends)
+        found = findings(self.cluster, self.options, reader.protocol if is_known else None, ends)
+        return [*found, *(Finding("partitions", notice.message, severity=Severity.WARNING) for notice in reader.unread)]
 
     def backlog(self, position: str) -> list[PartitionBacklog]:
         """See ``LaggingSource.backlog``."""

@@ -130,6 +130,8 @@ def _read(reader: StreamReader, progress: Progress) -> _Contents:
     found = _Contents(reader.ends())
     for notice in reader.notices:
         found.add("reading", notice.message, severity=Severity.INFO)
+    for notice in reader.unread:
+        found.add("not-read", notice.message, severity=Severity.WARNING)
     told: dict[str, list[int]] = defaultdict(list)
     for batch, partition in _batches(reader, found.ends, progress):
         columns = [batch.column(name).to_pylist() for name in ("offset", "kind", "database", "table", "commit_ts")]

@@ -52,6 +52,11 @@ class StreamReader(Protocol):
         """What a person should know of the way in which the stream is read, such as a setting that was inferred. Usually empty."""
         ...
 
+    @property
+    def unread(self) -> Sequence[Notice]:
+        """Records that are not read, as it is configured, although they may be wanted: those that :meth:`ends` met last."""
+        ...
+
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions with their present offsets. Called on the driver, at each poll.
 

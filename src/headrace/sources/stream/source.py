@@ -145,6 +145,7 @@ class StreamEventSource:
             ),
             notices=(
                 *self.reader.notices,
+                *self.reader.unread,
                 *records_of_no_table(problems),
                 *absent_notices(promises.absent),
                 *silent_notices(promises),

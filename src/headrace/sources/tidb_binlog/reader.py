@@ -72,6 +72,11 @@ class BinlogReader:
         """Always empty."""
         return ()
 
+    @property
+    def unread(self) -> Sequence[Notice]:
+        """Always empty: all records of the topic are read."""
+        return ()
+
     @cached_property
     def _client(self) -> KafkaClient:
         """The driver's connection, for offsets."""
