@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SourceLostError
@@ -250,6 +250,34 @@ def test_a_run_that_dies_when_it_stages_is_made_good(world: World, moment: Momen
         world.run()
     world.run()
     world.check()
+
+
+@settings(max_examples=drawn(60), deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
+@example(seed=10, capability="atomic small cuts")
+def test_any_history_is_applied_however_far_one_partition_is_behind(
+    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The watermark passes the ends and beginnings of tables one by one, and each run reads what lies above it again."""
+    chance = Random(seed)
+    world = World(tmp_path_factory.mktemp("behind"), partitions=2, capability=capability)
+    actions = Actions(world, chance)
+    world.stream.batch, world.stream.skips = 100, None
+    behind = chance.randrange(2)
+    for _ in range(chance.randrange(1, 8)):
+        actions.step([0, 11])
+    world.upstream.checkpoint()
+    world.stream.stall(behind)
+    for _ in range(chance.randrange(10, 40)):
+        actions.step([0, 1, 3, 8, 8, 11, 11])
+    for _ in range(chance.randrange(3, 25)):
+        world.stream.deliver(behind, chance.randrange(1, 4))
+        world.run()
+    world.stream.go_on()
+    world.upstream.checkpoint()
+    world.run()
+    world.check()
+    assert not any("does not go on" in notice.message for notice in world.notices)
 
 
 @settings(max_examples=drawn(60), deadline=None)

@@ -160,6 +160,12 @@ class MemoryStream:
         """From now on these partitions receive nothing."""
         self.stalled |= set(places)
 
+    def deliver(self, place: int, count: int) -> None:
+        """A stalled partition receives the first records of what it missed, and stays behind."""
+        waiting = self._waiting[place]
+        self.partitions[place] += waiting[:count]
+        del waiting[:count]
+
     def silence(self, *places: int) -> None:
         """From now on these partitions receive no watermarks."""
         self.silent |= set(places)
