@@ -307,14 +307,11 @@ class _Noted:
             elif table_id in named and self._is_left_out(own) and own.checkpoint <= ts:
                 self.ends[table_id], self.since[table_id] = None, ts
         self._carry(change)
-        own = self._own(change.table_id)
+        is_outside = (own := self._own(change.table_id)) is not None and self._is_left_out(own) and own.checkpoint <= ts
         if is_lost:
             self._pass(change)  # else the change would count as found late once these tables are loaded
-        else:
-            is_outside = own is not None and self._is_left_out(own) and own.checkpoint <= ts
-            # Tables that the filter includes later inherit the collation of their database.
-            if is_outside or change.table_id in self.lacking or change.table_id.is_database:
-                self.passed.append(change)
+        elif is_outside or change.table_id in self.lacking or change.table_id.is_database:
+            self.passed.append(change)  # a database, too: tables that the filter includes later inherit its collation
         for table_id in change.changes:
             own = self._own(table_id)
             if own is not None and own.status is TableStatus.EXCLUDED and own.incarnation < ts < own.checkpoint:
