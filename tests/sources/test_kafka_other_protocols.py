@@ -88,3 +88,4 @@ def test_of_a_topic_without_watermarks_inspect_says_so(kafka: KafkaBroker, capsy
     assert main(["inspect", kafka.uri(topic, protocol="maxwell")]) == 0
     told = capsys.readouterr().out
     assert "carry no watermark and no exact commit ts. Changes are applied only with --until-end" in told
+    assert "no-watermark" not in told, "which would be told of each partition, as if a changefeed did not use it"

@@ -92,4 +92,5 @@ class KafkaSource:
 
 
 def _described(reader: KafkaReader) -> Described:
-    return Described(reader.protocol.name, reader.protocol.commit_ts)
+    protocol = reader.protocol
+    return Described(protocol.name, protocol.commit_ts, has_watermarks=not protocol.caveats)

@@ -93,6 +93,7 @@ class Described:
 
     protocol: str
     commit_ts: CommitTsPrecision
+    has_watermarks: bool = True
 
 
 def inspect_stream(reader: StreamReader, described: Described, *, count_rows: bool) -> Inspection:
@@ -241,7 +242,7 @@ def _inspection(
         found.add("schema-change", problem.sentence(), str(problem.place or ""), problem.table_id)
     existing = source_tables(history.changes)
     tables = [_table(found, history, existing, table_id, count_rows=count_rows) for table_id in _names(found, history)]
-    promised = _promised(found)
+    promised = _promised(found, described)
     checkpoint = min(promised.values()) if promised and len(promised) == len(found.ends) else None
     databases = {table.table_id.database for table in tables} | {s.table_id.database for s in found.statements}
     return Inspection(
@@ -257,7 +258,7 @@ def _inspection(
     )
 
 
-def _promised(found: _Contents) -> dict[str, int]:
+def _promised(found: _Contents, described: Described) -> dict[str, int]:
     """The ts (TSO) up to which each partition is complete. Adds what concerns partitions without watermarks, or with old ones."""
     leaning = {end.partition: end.leans_after for end in found.ends if end.leans_after is not None}
     own = found.watermarks
@@ -271,7 +272,7 @@ def _promised(found: _Contents) -> dict[str, int]:
             found.add("no-watermark", message, severity=Severity.INFO)
         elif name in own:
             promised[name] = own[name]
-        else:
+        elif described.has_watermarks:
             message = f"Partition {name} has no watermark. {end.if_silent}".rstrip()
             found.add("no-watermark", message, severity=Severity.WARNING)
     return promised
