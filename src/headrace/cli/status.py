@@ -94,7 +94,7 @@ def _cut_fields(cut: CutRecord) -> dict[str, object]:
 
 
 def _print(
-    state: LedgerState, target: str, output: Output, backlog: Sequence[PartitionBacklog] | None, *, of_stream: bool = False
+    state: LedgerState, target: str, output: Output, backlog: Sequence[PartitionBacklog] | None = None, *, of_stream: bool = False
 ) -> None:
     output.line(f"pipeline {state.pipeline}: {state.source_identity} -> {target}")
     output.line(f"checkpoint {checkpoint_text(state.checkpoint)}" if state.checkpoint else NOTHING_APPLIED)
