@@ -80,7 +80,12 @@ class TestFiles:
 
     def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(self, wheel: zipfile.ZipFile) -> None:
         files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-        assert {path.name for path in files if path.suffix != ".py"} == {"py.typed", "log4j2.properties", "slave_binlog.proto"}
+        assert {path.name for path in files if path.suffix != ".py"} == {
+            "py.typed",
+            "log4j2.properties",
+            "slave_binlog.proto",
+            "canal.proto",
+        }
         info = f"headrace-{__version__}.dist-info"
         about = ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "sboms/headrace.cdx.json"]
         wanted = [path.relative_to(PACKAGE.parent).as_posix() for path in files] + [f"{info}/{name}" for name in about]
