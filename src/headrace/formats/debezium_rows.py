@@ -11,7 +11,7 @@ were signed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.approximate_decimals import decimals
-from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.base import DecodeError
 from headrace.formats.counted_times import dates, datetimes, moments, times
 from headrace.formats.debezium_messages import ROW_OPERATIONS
 from headrace.formats.debezium_unclear import EPOCH, unclear
 from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
-from headrace.formats.row_images import Change, Images, UnclearValueError, handle_names
+from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, numbers_from_members
-from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.table import Column, TableSchema
 from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
 
 _SHOWN = 100
@@ -97,21 +97,9 @@ class DebeziumRowReader:
     def _columns(self, side: str, row: object, *, full: bool) -> dict[str, object]:
         if not isinstance(row, Members):
             raise DecodeError(f"{side} is not a JSON object.", value=str(row)[:_SHOWN])
-        found: dict[str, object] = {}
-        for name, value in row.items():
-            column = self._by_name.get(folded_name(name))
-            if column is not None:
-                found[column.name] = _fitting(column, value)
-            elif not self.schema.has_column(name):
-                raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
-        for column in self.schema.row_columns:
-            if column.name not in found and (full or folded_name(column.name) in handle_names(self.schema)):
-                raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
+        found = named_columns(self.schema, row.items(), _fitting)
+        require_columns(self.schema, found, whole=full)
         return found
-
-    @cached_property
-    def _by_name(self) -> Mapping[str, Column]:
-        return {folded_name(column.name): column for column in self.schema.row_columns}
 
 
 def images_of(lines: pa.RecordBatch) -> Images:

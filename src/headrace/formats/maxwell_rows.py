@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.base import DecodeError
 from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
 from headrace.formats.maxwell_messages import ROW_TYPES
-from headrace.formats.row_images import Change, Images, handle_names, is_binary_type
+from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, timestamps_to_utc
-from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.table import Column, TableSchema
 from headrace.model.types import TypeKind, arrow_type
 
 _SHOWN = 100
@@ -110,8 +110,9 @@ class MaxwellRowReader:
         rows: dict[str, object] = {"type": kind}
         for side, row in sides.items():
             rows[side] = columns = self._columns(side, row)
-            self._require(columns, whole=side == "data", key=kind == "delete")
-            if kind == "update" and side == "old":
+            if kind != "update" or side == "data":
+                require_columns(self.schema, columns, whole=side == "data")
+            else:
                 rows[_WAS_NULL] = {name: True for name, value in columns.items() if value is None}
         return rows
 
@@ -119,25 +120,7 @@ class MaxwellRowReader:
         """The columns of a row, by the names of the schema. Raises DecodeError."""
         if not isinstance(row, Members):
             raise DecodeError(f"{side} is not a JSON object.", value=str(row)[:_SHOWN])
-        found: dict[str, object] = {}
-        for name, value in row.items():
-            column = self._by_name.get(folded_name(name))
-            if column is not None:
-                found[column.name] = _fitting(column, value)
-            elif not self.schema.has_column(name):
-                raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
-        return found
-
-    def _require(self, row: Mapping[str, object], *, whole: bool, key: bool) -> None:
-        """Raises SchemaMismatchError if a row lacks a column that it must have: each, those of the key, or none."""
-        for column in self.schema.row_columns:
-            wanted = whole or (key and folded_name(column.name) in handle_names(self.schema))
-            if wanted and column.name not in row:
-                raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
-
-    @cached_property
-    def _by_name(self) -> Mapping[str, Column]:
-        return {folded_name(column.name): column for column in self.schema.row_columns}
+        return named_columns(self.schema, row.items(), _fitting)
 
 
 def _with_nulls_apart(line: bytes) -> bytes:

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
+from headrace.formats.base import BytesOrTextError, DecodeError
 from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
-from headrace.formats.row_images import BoolArray, Change, Images, handle_names, is_binary_type
+from headrace.formats.row_images import BoolArray, Change, Images, handle_names, is_binary_type, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, timestamps_to_utc
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
@@ -135,17 +135,8 @@ class OpenRowReader:
 
     def _columns(self, row: Members) -> dict[str, object]:
         """The named columns of a row, by the names of the schema. Raises DecodeError."""
-        found: dict[str, object] = {}
-        for name, cell in row.items():
-            if not isinstance(cell, Members) and name in ("t", "h", "f", "v"):
-                continue
-            column = self._by_name.get(folded_name(name))
-            if column is None:
-                if self.schema.has_column(name):
-                    continue
-                raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
-            found[column.name] = _cell(column, cell)
-        return found
+        named = ((name, cell) for name, cell in row.items() if isinstance(cell, Members) or name not in ("t", "h", "f", "v"))
+        return named_columns(self.schema, named, _cell)
 
     def _attribute(self, before: Members, after: Members, old: dict[str, object]) -> bool:
         """Gives values without a column's name in an old row to their columns in ``old``. Returns whether one is left over.
@@ -162,7 +153,7 @@ class OpenRowReader:
                 lost = True
                 continue
             taken.add(fits[0])
-            column = self._by_name.get(folded_name(fits[0]))
+            column = self.schema.row_columns_by_name.get(folded_name(fits[0]))
             if column is not None:
                 old[column.name] = _cell(column, cell)
         handle = handle_names(self.schema)
@@ -174,14 +165,8 @@ class OpenRowReader:
         """Raises SchemaMismatchError if a row lacks a column that it must have."""
         for side, row in rows.items():
             assert isinstance(row, dict)
-            for column in self.schema.row_columns if side != "p" else ():
-                wanted = side == "u" or folded_name(column.name) in handle_names(self.schema)
-                if wanted and column.name not in row:
-                    raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
-
-    @cached_property
-    def _by_name(self) -> Mapping[str, Column]:
-        return {folded_name(column.name): column for column in self.schema.row_columns}
+            if side != "p":
+                require_columns(self.schema, row, whole=side == "u")
 
 
 def _member_type(column_type: ColumnType) -> pa.DataType:

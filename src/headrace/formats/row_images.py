@@ -6,17 +6,17 @@ if a value is bad, they are read one by one, which also finds the first bad one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import MEMBER_TIMES, DecodeError, MembersNotKnownError
+from headrace.formats.base import MEMBER_TIMES, DecodeError, MembersNotKnownError, SchemaMismatchError
 from headrace.formats.values import (
     WRITTEN,
     NoRoomError,
@@ -30,6 +30,8 @@ from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import ColumnType, arrow_type
 
+_Told = TypeVar("_Told")
+_Value = TypeVar("_Value")
 BoolArray = npt.NDArray[np.bool_]
 _SHOWN = 100
 _FEW_LINES = 500
@@ -228,6 +230,30 @@ def handle_names(schema: TableSchema) -> frozenset[str]:
     """The folded names of the columns that every deletion must have: those of the key, or all without one."""
     key = schema.handle_key or tuple(column.name for column in schema.row_columns)
     return frozenset(map(folded_name, key))
+
+
+def named_columns(
+    schema: TableSchema, members: Iterable[tuple[str, _Told]], value: Callable[[Column, _Told], _Value]
+) -> dict[str, _Value]:
+    """The members of a row by the names of the table's columns, each with its ``value``. What rows need not carry is left out.
+
+    Raises SchemaMismatchError for a column that the table lacks.
+    """
+    found: dict[str, _Value] = {}
+    for name, told in members:
+        column = schema.row_columns_by_name.get(folded_name(name))
+        if column is not None:
+            found[column.name] = value(column, told)
+        elif not schema.has_column(name):
+            raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
+    return found
+
+
+def require_columns(schema: TableSchema, row: Collection[str], *, whole: bool) -> None:
+    """Raises SchemaMismatchError if a row lacks a column: any, or unless it has to be ``whole`` one of :func:`handle_names`."""
+    for column in schema.row_columns:
+        if column.name not in row and (whole or folded_name(column.name) in handle_names(schema)):
+            raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
 
 
 def is_binary_type(column_type: ColumnType) -> bool:

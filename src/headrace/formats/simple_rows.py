@@ -7,7 +7,7 @@ TIMESTAMP as ``{"location": time zone, "value": text}``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.base import DecodeError
 from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
-from headrace.formats.row_images import Change, Images, handle_names, is_binary_type
+from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.simple_messages import ROW_TYPES
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, canonical_from_text, check_time_zone, timestamps_to_utc
-from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.table import Column, TableSchema
 from headrace.model.types import TypeKind
 
 _SHOWN = 100
@@ -113,21 +113,9 @@ class SimpleRowReader:
     def _columns(self, side: str, row: object, *, full: bool) -> dict[str, object]:
         if not isinstance(row, Members):
             raise DecodeError(f"{side} is not a JSON object.", value=str(row)[:_SHOWN])
-        found: dict[str, object] = {}
-        for name, value in row.items():
-            column = self._by_name.get(folded_name(name))
-            if column is not None:
-                found[column.name] = _value(column, value)
-            elif not self.schema.has_column(name):
-                raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
-        for column in self.schema.row_columns:
-            if column.name not in found and (full or folded_name(column.name) in handle_names(self.schema)):
-                raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
+        found = named_columns(self.schema, row.items(), _value)
+        require_columns(self.schema, found, whole=full)
         return found
-
-    @cached_property
-    def _by_name(self) -> Mapping[str, Column]:
-        return {folded_name(column.name): column for column in self.schema.row_columns}
 
 
 def _value_type(column: Column) -> pa.DataType:

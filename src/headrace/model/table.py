@@ -182,6 +182,11 @@ class TableSchema:
         return {folded_name(column.name): column for column in reversed(self.columns)}
 
     @cached_property
+    def row_columns_by_name(self) -> Mapping[str, Column]:
+        """The columns that rows carry, by their folded names."""
+        return {folded_name(column.name): column for column in self.row_columns}
+
+    @cached_property
     def places(self) -> Mapping[str, int]:
         """The position of each column, from 0, by its folded name."""
         return {folded_name(column.name): number for number, column in enumerate(self.columns)}

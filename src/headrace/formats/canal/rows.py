@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError as ProtobufError
 
-from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.base import DecodeError
 from headrace.formats.canal import canal_pb2 as pb
 from headrace.formats.canal.messages import DELETE, INSERT, UPDATE
-from headrace.formats.row_images import Change, Images, handle_names, is_binary_type
+from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.values import WRITTEN, Written, binary_from_latin1, canonical_from_text
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
@@ -112,18 +112,9 @@ class CanalRowReader:
         return found
 
     def _columns(self, columns: Sequence[pb.Column], *, whole: bool) -> dict[str, str | None]:
-        own = {folded_name(column.name): column for column in self.schema.row_columns}
-        found: dict[str, str | None] = {}
-        for told in columns:
-            name = told.name.decode("utf-8", "replace")
-            column = own.get(folded_name(name))
-            if column is None and not self.schema.has_column(name):
-                raise SchemaMismatchError(f"The message has a column {name} that the table lacks.", column=name[:_SHOWN])
-            if column is not None:
-                found[column.name] = _text(told, column)
-        for column in self.schema.row_columns:
-            if column.name not in found and (whole or folded_name(column.name) in handle_names(self.schema)):
-                raise SchemaMismatchError(f"The message lacks the column {column.name}.", column=column.name)
+        members = ((told.name.decode("utf-8", "replace"), told) for told in columns)
+        found = named_columns(self.schema, members, lambda column, told: _text(told, column))
+        require_columns(self.schema, found, whole=whole)
         misfit = self._misfit(columns)
         if misfit is not None:
             told_type = misfit.mysql_type.decode("utf-8", "replace")[:_SHOWN]
