@@ -360,8 +360,6 @@ def test_an_update_of_a_table_without_key_gets_its_old_row_from_right_before_it(
 def test_a_mariadb_is_not_taken_for_the_upstream(
     kafka: KafkaBroker, mariadb: MariaDb, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if mariadb.is_tidb:
-        pytest.skip("it is about servers that are no TiDB")
     case = case_of("canal-json/handle-key-only")
     topic = kafka.make_topic()
     kafka.write(topic, [golden.record for golden in case.records])
