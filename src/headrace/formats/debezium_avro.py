@@ -17,10 +17,10 @@ from headrace.formats.debezium_messages import (
     WATERMARK,
     DebeziumAbout,
     DebeziumKind,
-    DebeziumStatement,
     foreign,
 )
 from headrace.formats.schema_file import with_escapes
+from headrace.formats.statements import TimedStatement
 from headrace.formats.ticdc_avro import bit_type, decimal_type, member_type, shape_from
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
@@ -139,7 +139,7 @@ def _checked(
     return DebeziumAbout(kind, database, table, commit_ts, message)
 
 
-def read_statement_message(record: Record, message: bytes) -> DebeziumStatement:
+def read_statement_message(record: Record, message: bytes) -> TimedStatement:
     """The schema change in a message. Raises ValueError, the end of a sentence."""
     (about,) = read_about(record, [message])
     if about.kind is not DebeziumKind.STATEMENT:
@@ -147,7 +147,7 @@ def read_statement_message(record: Record, message: bytes) -> DebeziumStatement:
     (told,) = read_columns(record, [message], skip=FRAME, wanted={"ddl"}).field("ddl").to_pylist()
     if not told or not about.database:
         raise ValueError("it has no db or no ddl.")
-    return DebeziumStatement(about.commit_ts, about.database, about.table, with_escapes(told))
+    return TimedStatement(about.commit_ts, about.database, about.table, with_escapes(told))
 
 
 def shape_of(table_id: TableId, value: Record, key: Record | None, registered: int) -> TableSchema:

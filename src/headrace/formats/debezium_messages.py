@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
+from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO
 
 CONNECTOR = "TiCDC"
@@ -79,18 +80,6 @@ class AboutMessages:
         self.tables.append(table)
         self.commit_ts.append(commit_ts)
         self.texts.append(text)
-
-
-class DebeziumStatement(NamedTuple):
-    """A schema change."""
-
-    commit_ts: int
-    """TSO."""
-    database: str
-    table: str
-    """Empty for a change of a database."""
-    statement: str
-    """As a server reads it."""
 
 
 def is_debezium(value: bytes) -> bool:
@@ -211,7 +200,7 @@ def _of_message(value: bytes, payload: Members, source: Members, names: tuple[st
     return DebeziumAbout(DebeziumKind.ROW, *names, commit_ts, value)
 
 
-def read_statement_message(value: bytes) -> DebeziumStatement:
+def read_statement_message(value: bytes) -> TimedStatement:
     """The schema change in a message. Raises ValueError, the end of a sentence."""
     payload = read_object(value).get("payload")
     source = payload.get("source") if isinstance(payload, Members) else None
@@ -221,4 +210,4 @@ def read_statement_message(value: bytes) -> DebeziumStatement:
     database = text_of(source, "db")
     if commit_ts is None or not statement or not database:
         raise ValueError("it has no commit_ts, no db or no ddl.")
-    return DebeziumStatement(commit_ts, database, text_of(source, "table") or "", with_escapes(statement))
+    return TimedStatement(commit_ts, database, text_of(source, "table") or "", with_escapes(statement))

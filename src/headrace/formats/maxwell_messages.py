@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
+from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO, tso_from_ms
 
 ROW_TYPES = ("insert", "update", "delete")
@@ -54,18 +55,6 @@ class MaxwellEvent:
     """TSO; of a row the first one of its second."""
     text: bytes = b""
     """The object, of a row in one line. Of ``UNREADABLE`` the reason: the end of a sentence."""
-
-
-@dataclass(frozen=True)
-class MaxwellStatement:
-    """A schema change."""
-
-    commit_ts: int
-    """TSO."""
-    database: str
-    table: str
-    statement: str
-    """As a server reads it."""
 
 
 def is_maxwell(key: bytes | None, value: bytes) -> bool:
@@ -147,11 +136,11 @@ def _of_message(part: bytes, message: Members, database: str, table: str) -> Max
     return MaxwellEvent(MaxwellKind.ROW, database, table, tso_from_ms(second * 1000), part)
 
 
-def read_statement_message(value: bytes) -> MaxwellStatement:
+def read_statement_message(value: bytes) -> TimedStatement:
     """The schema change in an object. Raises ValueError, the end of a sentence."""
     message = read_object(value)
     commit_ts, statement = integer_of(message.get("ts"), 1, MAX_TSO), text_of(message, "sql")
     database = text_of(message, "database")
     if commit_ts is None or not statement or not database:
         raise ValueError("it has no ts, no database or no sql.")
-    return MaxwellStatement(commit_ts, database, text_of(message, "table") or "", with_escapes(statement))
+    return TimedStatement(commit_ts, database, text_of(message, "table") or "", with_escapes(statement))

@@ -27,7 +27,7 @@ from headrace.formats.avro.schema import (
     Union,
     branch_name,
 )
-from headrace.formats.binlog.positions import Buffer, Mask, Positions
+from headrace.formats.buffer import Buffer, Mask, Positions
 
 _INT = (-(1 << 31), (1 << 31) - 1)
 _ARROW = {

@@ -16,7 +16,7 @@ from headrace.formats.base import MEMBER_TIMES, MembersNotKnownError, OverlongMe
 from headrace.formats.binlog.cell_values import ValueOptions, converter
 from headrace.formats.binlog.errors import BinlogError, MalformedBinlogError, UnknownValueError
 from headrace.formats.binlog.messages import Cell, CellField, ColumnInfo
-from headrace.formats.binlog.positions import Buffer, Mask, Positions
+from headrace.formats.buffer import Buffer, Mask, Positions
 from headrace.formats.values import NoRoomError, UnknownMembersError, bad_places, members_from_numbers, timestamps_to_utc
 from headrace.model.table import Column
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each

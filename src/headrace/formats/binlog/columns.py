@@ -30,8 +30,9 @@ from headrace.formats.binlog.messages import (
     UniqueKey,
     read_binlog,
 )
-from headrace.formats.binlog.positions import Buffer, Mask, Positions
+from headrace.formats.binlog.positions import FieldBuffer
 from headrace.formats.binlog.shapes import ReadColumn, read_columns
+from headrace.formats.buffer import Mask, Positions
 from headrace.model.block import META_FIELDS, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.table import TableId, TableSchema
@@ -54,7 +55,7 @@ class BinlogBatch:
         """
         self._messages = messages
         self._apart: dict[int, _Apart] = {}
-        self.buffer = Buffer(messages)
+        self.buffer = FieldBuffer(messages)
         ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
         starts = np.zeros(len(messages), np.int64)
         starts[1:] = ends[:-1]

@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError as ProtobufError
 from headrace.formats.binlog import slave_binlog_pb2 as pb
 from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import MutationType, TableChanges, table_header
-from headrace.formats.binlog.positions import Buffer, Mask, Positions
+from headrace.formats.binlog.positions import FieldBuffer
 from headrace.formats.binlog.wire import fields
+from headrace.formats.buffer import Mask, Positions
 
 _TABLES, _TABLE = 0x1A, 0x0A
 _SCHEMA_NAME, _MUTATION = 0x0A, 0x22
@@ -60,7 +61,7 @@ class Layout:
     tables: tuple[RowPlaces, ...]
 
 
-def find_layout(buffer: Buffer, at: Positions, end: Positions) -> Layout:
+def find_layout(buffer: FieldBuffer, at: Positions, end: Positions) -> Layout:
     """Finds the rows of the messages in ``buffer``, each from ``at`` up to ``end``."""
     sound = np.asarray(at + len(_BEGINNING) < end)
     for place, byte in enumerate(_BEGINNING):
@@ -95,7 +96,7 @@ class _Entries(NamedTuple):
     """Each description, and the bytes that come after the mutations: the keys."""
 
 
-def _entries(buffer: Buffer, message: Positions, start: Positions, stop: Positions, sound: Mask) -> _Entries:
+def _entries(buffer: FieldBuffer, message: Positions, start: Positions, stop: Positions, sound: Mask) -> _Entries:
     """Groups tables by their description. What comes after the mutations is that of the group's first table, and checked later."""
     group = np.full(len(start), -1)
     begins = np.zeros(len(start), np.int64)
@@ -130,7 +131,7 @@ def _entries(buffer: Buffer, message: Positions, start: Positions, stop: Positio
     return _Entries(message, group, begins, stop, headers)
 
 
-def _same_names(buffer: Buffer, start: Positions, stop: Positions) -> Iterator[Positions]:
+def _same_names(buffer: FieldBuffer, start: Positions, stop: Positions) -> Iterator[Positions]:
     """The numbers of the tables, together if the bytes of both names are equal."""
     lengths, after, _ = buffer.lengths(start + 1)
     ends = np.minimum(after + lengths, buffer.size)
@@ -145,7 +146,7 @@ def _same_names(buffer: Buffer, start: Positions, stop: Positions) -> Iterator[P
     yield from np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 
 
-def _described(buffer: Buffer, start: int, stop: int) -> tuple[TableChanges, bytes, bytes | None] | None:
+def _described(buffer: FieldBuffer, start: int, stop: int) -> tuple[TableChanges, bytes, bytes | None] | None:
     """A table without its mutations, the bytes before these and the bytes after them.
 
     The latter are ``None`` for a table without mutations. ``None`` if the table cannot be read, or its fields have another order.
@@ -169,7 +170,7 @@ def _described(buffer: Buffer, start: int, stop: int) -> tuple[TableChanges, byt
     return None if len(header) else (header, beginning, tail)
 
 
-def _mutations(buffer: Buffer, entries: _Entries, sound: Mask) -> tuple[Positions, list[RowPlaces]]:
+def _mutations(buffer: FieldBuffer, entries: _Entries, sound: Mask) -> tuple[Positions, list[RowPlaces]]:
     """The number of mutations of each message, and where they are."""
     known = entries.group >= 0
     start, stop = np.where(known, entries.start, 0), np.where(known, entries.stop, 0)
@@ -192,7 +193,7 @@ def _mutations(buffer: Buffer, entries: _Entries, sound: Mask) -> tuple[Position
     ]
 
 
-def _tails_fit(buffer: Buffer, entries: _Entries, at: Positions) -> Mask:
+def _tails_fit(buffer: FieldBuffer, entries: _Entries, at: Positions) -> Mask:
     """For each table, whether the bytes after its mutations are those of its group."""
     fits = np.zeros(len(at), bool)
     for group, (_, tail) in enumerate(entries.headers):
@@ -202,7 +203,9 @@ def _tails_fit(buffer: Buffer, entries: _Entries, at: Positions) -> Mask:
     return fits
 
 
-def _parts(buffer: Buffer, start: Positions, stop: Positions) -> tuple[Positions, Positions, Positions, Positions, Positions, Mask]:
+def _parts(
+    buffer: FieldBuffer, start: Positions, stop: Positions
+) -> tuple[Positions, Positions, Positions, Positions, Positions, Mask]:
     """For each mutation its type, its row, the row before an update (-1 without), and whether it has the layout."""
     kind = buffer.bytes[start + 1].astype(np.int64)
     fits = (buffer.bytes[start] == _MUTATION_TYPE) & (kind <= MutationType.DELETE) & (buffer.bytes[start + 2] == _ROW)

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 
 from headrace.formats.canal import canal_pb2 as pb
 from headrace.formats.schema_file import with_escapes
+from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
 
 BEGINNING = b"\x10\x01\x18\x07*"
@@ -46,19 +47,6 @@ class CanalEntry:
     """The first TSO of the millisecond."""
     content: bytes = b""
     """Of rows a ``RowChange``, of a statement the ``Entry``. Of ``UNREADABLE`` the reason: the end of a sentence."""
-
-
-@dataclass(frozen=True)
-class CanalStatement:
-    """A schema change."""
-
-    commit_ts: int
-    """The first TSO of the millisecond."""
-    database: str
-    table: str
-    """Empty for a change of a database."""
-    statement: str
-    """As a server reads it."""
 
 
 def read_entries(value: bytes) -> Iterator[CanalEntry]:
@@ -112,7 +100,7 @@ def _unsound(entry: pb.Entry, *, named: bool) -> str:
     return "" if named or event in _STATEMENTS else "it does not name its table."
 
 
-def read_statement_entry(content: bytes) -> CanalStatement:
+def read_statement_entry(content: bytes) -> TimedStatement:
     """The schema change in an entry. Raises ValueError, the end of a sentence."""
     try:
         entry = pb.Entry.FromString(content)
@@ -122,4 +110,4 @@ def read_statement_entry(content: bytes) -> CanalStatement:
         raise ValueError("it is not protobuf, or its text is not UTF-8.") from None
     if not statement or not database:
         raise ValueError("it has no statement, or does not name its database.")
-    return CanalStatement(tso_from_ms(entry.header.execute_time), database, table, with_escapes(statement))
+    return TimedStatement(tso_from_ms(entry.header.execute_time), database, table, with_escapes(statement))

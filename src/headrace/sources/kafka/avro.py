@@ -17,6 +17,7 @@ from headrace.formats.avro.columns import BadValueError, read_columns
 from headrace.formats.avro.schema import Record
 from headrace.formats.json_lines import integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
+from headrace.formats.statements import TimedStatement
 from headrace.formats.ticdc_avro import COMMIT_TS, is_long, shape_of, table_of
 from headrace.formats.ticdc_avro_rows import DELETION, TicdcAvroRowReader
 from headrace.model.precision import CommitTsPrecision
@@ -24,7 +25,7 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.sources.kafka.line_records import rows_of_messages
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.kafka.registered import FRAME, RegisteredSchemas, by_schema, schema_id_of, why_unframed
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
@@ -231,5 +232,5 @@ def _statement(text: bytes, partition: str, offset: int) -> StreamStatement:
     commit_ts, query, database = integer_of(told.get("commitTs"), 1, MAX_TSO), text_of(told, "query"), text_of(told, "schema")
     if commit_ts is None or not query or not database:
         raise ValueError("it has no commitTs, no query or no schema.")
-    table_id = TableId(database, text_of(told, "table") or "")
-    return StreamStatement(commit_ts, database, with_escapes(query), table_id, None, partition, offset, tells_shape=False)
+    found = TimedStatement(commit_ts, database, text_of(told, "table") or "", with_escapes(query))
+    return statement_in_text(found, partition, offset)

@@ -13,9 +13,9 @@ from headrace.formats.canal.messages import CanalKind, read_entries, read_statem
 from headrace.formats.canal.rows import CanalRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableSchema
 from headrace.sources.kafka.line_records import rows_of_parts
-from headrace.sources.kafka.protocol import Messages, without_watermarks
+from headrace.sources.kafka.protocol import Messages, statement_in_text, without_watermarks
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _KINDS = {
@@ -42,11 +42,7 @@ class CanalProtocol:
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. Messages do not tell a table's shape."""
-        found = read_statement_entry(value)
-        table_id = TableId(found.database, found.table)
-        return StreamStatement(
-            found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
-        )
+        return statement_in_text(read_statement_entry(value), partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

@@ -14,12 +14,13 @@ from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelope
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
 from headrace.formats.compressed_values import uncompressed_all
+from headrace.formats.statements import TimedStatement
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema, folded_name
+from headrace.model.table import TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
-from headrace.sources.kafka.protocol import Messages, bad_record, lacks_column, without_watermarks
+from headrace.sources.kafka.protocol import Messages, bad_record, lacks_column, statement_in_text, without_watermarks
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
 
@@ -79,8 +80,7 @@ class CanalJsonProtocol:
         """See ``KafkaProtocol.statement``."""
         found = read_statement_message(value)
         (commit_ts,) = read_envelopes([value], exact=self.exact).commit_ts.tolist()
-        table_id = TableId(found.database, found.table)
-        return StreamStatement(commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
+        return statement_in_text(TimedStatement(commit_ts, found.database, found.table, found.statement), partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

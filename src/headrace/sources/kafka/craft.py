@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from headrace.formats.craft.messages import CraftEvent, CraftKind, read_events, split_rows, statement_text
 from headrace.formats.craft.rows import CraftRowReader
+from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableSchema
 from headrace.sources.kafka.line_records import rows_of_parts
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _KINDS = {
@@ -43,8 +44,8 @@ class CraftProtocol:
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. Messages do not tell a table's shape."""
         (event,) = read_events(value)
-        table_id, text = TableId(event.database, event.table), statement_text(event.content)
-        return StreamStatement(event.commit_ts, event.database, text, table_id, None, partition, offset, tells_shape=False)
+        found = TimedStatement(event.commit_ts, event.database, event.table, statement_text(event.content))
+        return statement_in_text(found, partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

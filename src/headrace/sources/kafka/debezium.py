@@ -11,9 +11,9 @@ from headrace.formats.debezium_messages import DebeziumKind, read_about, read_st
 from headrace.formats.debezium_rows import DebeziumRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableSchema
 from headrace.sources.kafka.line_records import rows_of_lines
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.stream.records import RECORDS, RecordKind
 
 KINDS = {
@@ -53,11 +53,7 @@ class DebeziumProtocol:
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. The shape in a message lacks the members of types, so it is not used."""
-        found = read_statement_message(value)
-        table_id = TableId(found.database, found.table)
-        return StreamStatement(
-            found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
-        )
+        return statement_in_text(read_statement_message(value), partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

@@ -21,7 +21,7 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.sources.kafka.debezium import KINDS
 from headrace.sources.kafka.line_records import rows_of_messages
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.kafka.registered import RegisteredSchemas, by_schema, schema_id_of, why_unframed
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
@@ -93,10 +93,7 @@ class DebeziumAvroProtocol:
         """See ``KafkaProtocol.statement``. Raises SourceUnreachableError. The shape in a message lacks members of types."""
         if self.timed:
             found = read_statement_message(self.schemas.record(schema_id_of(value) or 0), value)
-            table_id = TableId(found.database, found.table)
-            return StreamStatement(
-                found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
-            )
+            return statement_in_text(found, partition, offset)
         database, table, commit_ts, value_id, key_id = json.loads(value)
         key = self.schemas.record(key_id) if key_id else None
         schema = shape_of(TableId(database, table), self.schemas.record(value_id), key, value_id)

@@ -19,10 +19,10 @@ from headrace.formats.maxwell_messages import (
 from headrace.formats.maxwell_rows import MaxwellRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableSchema
 from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder
-from headrace.sources.kafka.protocol import Messages, without_watermarks
+from headrace.sources.kafka.protocol import Messages, statement_in_text, without_watermarks
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 
@@ -59,11 +59,7 @@ class MaxwellProtocol:
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. The columns in a message lack most of their types, so they are not used."""
-        found = read_statement_message(value)
-        table_id = TableId(found.database, found.table)
-        return StreamStatement(
-            found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False
-        )
+        return statement_in_text(read_statement_message(value), partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

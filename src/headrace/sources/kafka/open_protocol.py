@@ -19,11 +19,12 @@ from headrace.formats.open_messages import (
     unframed,
 )
 from headrace.formats.open_rows import OpenRowReader
+from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import TableSchema
 from headrace.sources.kafka.line_records import rows_of_lines
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _BROKEN_LINE = (
@@ -50,8 +51,8 @@ class OpenProtocol:
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. Events do not tell a table's shape."""
         key, event = unframed(value)
-        table_id, text = TableId(key.database, key.table), read_statement_event(event)
-        return StreamStatement(key.commit_ts, key.database, text, table_id, None, partition, offset, tells_shape=False)
+        found = TimedStatement(key.commit_ts, key.database, key.table, read_statement_event(event))
+        return statement_in_text(found, partition, offset)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableSchema
+from headrace.model.table import TableId, TableSchema
 from headrace.sources.stream.reader import BadRecordError
 
 _PART_BYTES = 4 << 20
@@ -107,6 +108,12 @@ class NeedsEarlierMessages(Protocol):
         Its ``read`` has to be given the messages of one range, in their order.
         """
         ...
+
+
+def statement_in_text(found: TimedStatement, partition: str, offset: int) -> StreamStatement:
+    """The schema change of a message that does not tell the table's shape: it follows from the text."""
+    table_id = TableId(found.database, found.table)
+    return StreamStatement(found.commit_ts, found.database, found.statement, table_id, None, partition, offset, tells_shape=False)
 
 
 def lacks_column(number: int, name: str) -> BadRecordError:
