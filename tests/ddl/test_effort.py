@@ -50,6 +50,7 @@ REPEATED: dict[str, Callable[[int], str]] = {
     "NOT IN": lambda n: "(" * n + "f" + " NOT IN (7, 'a'))" * n,
     "CASE of a value": lambda n: "CASE " * n + "f" + " WHEN 'a' THEN 1 END" * n,
     "NULLIF": lambda n: "NULLIF(" * n + "f" + ", 'a')" * n,
+    "LOCATE": lambda n: "LOCATE('a', 'b', " * n + "f" + ")" * n,
     "all of them": lambda n: "NULLIF(" * (n // 2) + "CASE f IN (7, 'a') WHEN 'a' THEN 1 END" + ", 'a')" * (n // 2),
 }
 """What servers compute twice or more often in each level."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from headrace.ddl.lexer import Cursor, Word, outside_parentheses, split_at_commas
-from headrace.ddl.stored_defaults import UnreadDefinitionError, bytes_of_digits, stored_default
+from headrace.ddl.lexer import Cursor, Word, bytes_of_digits, outside_parentheses, split_at_commas
+from headrace.ddl.stored_defaults import UnreadDefinitionError, stored_default
 from headrace.ddl.told import accepts_charset
 from headrace.model.table import Column
 from headrace.model.types import INTEGER_KINDS, ColumnType, TypeKind

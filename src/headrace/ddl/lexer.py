@@ -83,6 +83,14 @@ class Word:
         return self.is_literal and self.written.startswith("'")
 
 
+def bytes_of_digits(word: Word) -> bytes:
+    """The value of a hexadecimal or bit literal."""
+    base = 16 if word.written[:2].lower() in ("0x", "x'") else 2
+    digits = word.text
+    length = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
+    return int(digits or "0", base).to_bytes(length, "big")
+
+
 def words(statement: str) -> tuple[Word, ...] | None:
     """The words of a statement, without comments and the final semicolon.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
-from headrace.ddl.lexer import Cursor, Word, quoted_text, rendered
+from headrace.ddl.lexer import Cursor, Word, bytes_of_digits, quoted_text, rendered
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 
 _UTF8 = frozenset({"", "_UTF8", "_UTF8MB3", "_UTF8MB4", "_BINARY"})
@@ -104,14 +104,6 @@ def text_at(cursor: Cursor) -> Word | None:
         parts.append(last.text)
     text = "".join(parts)
     return Word(text, is_literal=True, start=first.start, end=last.end, written=quoted_text(text), spaced=first.spaced)
-
-
-def bytes_of_digits(word: Word) -> bytes:
-    """The value of a hexadecimal or bit literal."""
-    base = 16 if word.written[:2].lower() in ("0x", "x'") else 2
-    digits = word.text
-    length = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
-    return int(digits or "0", base).to_bytes(length, "big")
 
 
 def _literal(cursor: Cursor, length: int, name: str) -> _Default | None:

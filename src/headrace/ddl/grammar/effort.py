@@ -25,8 +25,10 @@ OF_SEARCH = 10
 OF_PATTERN = 50
 """A search by a regular expression counts as so many operations."""
 _OF_REPEATED = 16
-"""How deep IN, CASE with an operand, and NULLIF count, so that three of them nest. Servers compute their first operand again for
-each type that it is compared as: in MariaDB, the time grows twofold or more with each level."""
+"""How deep IN, CASE with an operand, NULLIF and LOCATE count, so that three of them nest. Servers compute an operand again: the
+first one for each type that it is compared as, and the place where LOCATE begins. In MariaDB, each level takes twice the time or
+more."""
+_COMPUTED_AGAIN = frozenset({"NULLIF", "LOCATE"})
 _MEMBERS_OF_OPERATION = 10
 """So many members of a list, or arguments of a function, count as one operation."""
 BY_PATTERN = frozenset({"REGEXP", "RLIKE", "REGEXP_INSTR", "REGEXP_LIKE", "REGEXP_REPLACE", "REGEXP_SUBSTR"})
@@ -119,7 +121,7 @@ class Effort:
         former, self._former = self._former, word
         level = self._levels[-1]
         if text == "(":
-            self._levels.append(_Level(_OF_REPEATED if former.says("NULLIF") else 1))
+            self._levels.append(_Level(_OF_REPEATED if former.text.upper() in _COMPUTED_AGAIN and not former.is_literal else 1))
         elif text == ")":
             if level.is_case:
                 return "a CASE in it has no END"
@@ -176,8 +178,8 @@ class Effort:
 def too_deep() -> str:
     """That an expression nests too deep, as a clause."""
     return (
-        f"the operators and parentheses of an expression are nested more than {MOST_NESTED} deep (IN, CASE with an operand and"
-        f" NULLIF count {_OF_REPEATED} times)"
+        f"the operators and parentheses of an expression are nested more than {MOST_NESTED} deep (IN, CASE with an operand,"
+        f" NULLIF and LOCATE count {_OF_REPEATED} times)"
     )
 
 

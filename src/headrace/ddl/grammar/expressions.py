@@ -11,7 +11,7 @@ from collections.abc import Collection
 from headrace.ddl.grammar.effort import MOST_OPERATIONS, Effort, too_many_operations
 from headrace.ddl.grammar.reader import Reader
 from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, OPTION_WORDS, RESERVED, TIMES
-from headrace.ddl.lexer import Word
+from headrace.ddl.lexer import Word, bytes_of_digits
 from headrace.model.table import TableId
 
 _NEVER = frozenset({"@", "@@", ":=", ";", ":", "\\"})
@@ -89,8 +89,8 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         reader.fail(f"it calls {word.text} of a database")
     if text in _NEVER:
         reader.fail(f"an expression has {word.text!r}")
-    if text.startswith("_") and reader.peek().is_literal and text not in _CHARACTER_SETS:
-        reader.fail(f"{word.text!r} is no character set that is known")
+    if text.startswith("_") and reader.peek().is_literal:
+        _require_safe(reader, text, reader.peek())
     if text in ("NEXT", "PREVIOUS") and reader.peek().says("VALUE"):
         reader.fail("it reads a sequence")
     if is_called and text in FUNCTIONS:
@@ -103,6 +103,19 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         return  # MEMBER OF (…)
     if (text in RESERVED and text not in keywords) or text in OPTION_WORDS:
         reader.fail(f"an expression has {text}")
+
+
+def _require_safe(reader: Reader, character_set: str, literal: Word) -> None:
+    """Raises NotAcceptedError for a literal that a server may read as another one than it is here, for its character set.
+
+    A quote or a backslash may be part of a character there. And MariaDB (10.11) stores an expression as text, in which it does not
+    escape a quote behind other than ASCII in such a literal: what follows would be run as SQL. TiDB writes ``_UTF8MB4`` itself.
+    """
+    if character_set not in _CHARACTER_SETS:
+        reader.fail(f"{character_set!r} is no character set that is known")
+    is_ascii = literal.text.isascii() if literal.is_text else max(bytes_of_digits(literal), default=0) < 0x80
+    if not is_ascii and not (literal.is_text and character_set == "_UTF8MB4"):
+        reader.fail(f"a literal with the character set {character_set} has other characters than ASCII. Write it as _utf8mb4'…'")
 
 
 def default(reader: Reader) -> None:
@@ -124,8 +137,8 @@ def default(reader: Reader) -> None:
         while reader.peek().is_text:
             reader.next()
         return
-    if reader.peek().text.upper() in _CHARACTER_SETS and reader.peek(1).is_literal:
-        reader.next()
+    if reader.peek().text.startswith("_") and reader.peek(1).is_literal:
+        _require_safe(reader, reader.next().text.upper(), reader.peek())
         reader.next()
         return
     call(reader)
