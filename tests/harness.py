@@ -183,9 +183,9 @@ def run_once(
     """Catches up and returns the exit code, in this process and on its one Spark session unless ``engine`` is another.
 
     ``more`` are fields of the definition (``adopt``) or of its run options (``until``, ``until_end``, ``quiet``, ``start``,
-    ``includes``).
+    ``includes``, ``given``).
     """
-    options = {key: more.pop(key) for key in ("until", "until_end", "quiet", "start", "includes") if key in more}
+    options = {key: more.pop(key) for key in ("until", "until_end", "quiet", "start", "includes", "given") if key in more}
     definition = Definition(
         source=source_uri,
         sink=sink_uri,

@@ -25,6 +25,7 @@ class SerialReader(MemoryReader):
 
     repeats: Repeats = Repeats.TRANSACTIONS
     whole_transactions: bool = True
+    carries_stored: bool = True
 
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         place = int(of.partition)

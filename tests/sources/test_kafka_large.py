@@ -25,10 +25,10 @@ from headrace.sources.kafka.large_options import LargeRowPlaces
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
-from headrace.sources.kafka.upstream import Upstream
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import PIECE, RecordKind
 from headrace.sources.ticdc_storage.stores import StoreLocation
+from headrace.upstream.settings import Upstream
 from kafka_cases import KafkaCase, created, database_created, message, row, tso, watermark
 from kafka_server import KafkaBroker, Record
 from places import Place
@@ -385,7 +385,7 @@ def test_the_changefeeds_file_has_them_in_their_own_section(tmp_path: Path) -> N
         ({"claim_check_storage_uri": "ftp://x/y"}, "ftp:// is not a storage service"),
         ({"claim_check_storage_uri": "/data/x"}, "is not a URI"),
         ({"claim_check_storage_uri": "file:///data/x?regoin=1"}, "Unknown parameter of claim-check-storage-uri 'regoin'"),
-        ({"upstream": "postgres://u:secret@h/"}, "upstream=postgres://h/ does not name a TiDB"),
+        ({"upstream": "postgres://u:secret@h/"}, "upstream: postgres://h/ does not name a server"),
         ({"upstream": "mysql://u:secret@h:4000/shop"}, "names a database"),
         ({"upstream": "mysql://u:secret@h:4000/?ssl-cert=/x"}, "parameters of TLS and no ssl-ca"),
         ({"upstream": "mysql://u:secret@h:4000/?ssl-ca=/x&ssl-verify=none"}, "ssl-verify of upstream is identity or ca"),

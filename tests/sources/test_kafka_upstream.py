@@ -22,7 +22,7 @@ from headrace.errors import SourceUnreachableError
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.kafka.snapshots import SnapshotError, canonical, select_of, snapshots_of
-from headrace.sources.kafka.upstream import Upstream, upstream_of
+from headrace.upstream.settings import Upstream, upstream_of
 from hostile_server import hostile_server, local_request
 from kafka_cases import KafkaCase, message
 from kafka_server import KafkaBroker, Record

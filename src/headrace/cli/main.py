@@ -85,6 +85,13 @@ def run(
     source: Source = None,
     sink: Sink = None,
     changefeed: Changefeed = None,
+    schema_from: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-from",
+            help="For Kafka: the tables' definitions at --start, in a file or folder of SQL or on a server (mysql://…).",
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Catch up to the watermark published now, then exit.")] = False,
     until: Annotated[str, typer.Option("--until", help="Stop when everything up to this TSO or ISO time is applied.")] = "",
     until_end: Annotated[
@@ -146,6 +153,7 @@ def run(
     said = Settings(
         source=source,
         changefeed=str(changefeed) if changefeed else None,
+        schema_from=schema_from,
         sink=sink,
         adopt=adopt,
         allow_non_transactional=allow_non_transactional,

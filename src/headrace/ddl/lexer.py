@@ -116,6 +116,20 @@ def _words(statement: str) -> tuple[tuple[Word, ...] | None, bool]:
     return None if found is None else tuple(found), False
 
 
+def ends_of_statements(script: str) -> list[int]:
+    """The places where the statements of a script end: its semicolons outside of strings and comments, and its end.
+
+    A text that no token matches is stepped over, one character at a time; :func:`words` refuses the statement that has it.
+    """
+    found, at, end = [], 0, len(script)
+    while at < end:
+        token = _TOKEN.match(script, at)
+        if token is not None and token[0] == ";":
+            found.append(at)
+        at = token.end() if token is not None else at + 1
+    return [*found, end]
+
+
 class _TooManyWordsError(Exception):
     pass
 

@@ -33,6 +33,7 @@ from headrace.engine.requests import Carried, carry_out, give_up_places, release
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.run_options import RunOptions
+from headrace.engine.shapes import given_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.engine.told_stops import ToldStops
 from headrace.engine.tries import Tries
@@ -64,10 +65,8 @@ from headrace.sources.base import Bound, EventSource
 from headrace.transform.filters import TableFilter
 
 _PASSING = (TransientError, SourceNotReadyError, SourceUnreachableError, SinkUnreachableError, JobFailedError)
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_RETRY_STOPPED_EVERY = 30.0
-_DECISIONS_EVERY, _LOOK_PAUSE = 2.0, 1.0
-_TELL_EVERY = 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _RETRY_STOPPED_EVERY = 1.0, 30.0, 30.0
+_DECISIONS_EVERY, _LOOK_PAUSE, _TELL_EVERY = 2.0, 1.0, 2.0
 
 
 class Loop:
@@ -175,6 +174,7 @@ class Loop:
         else:
             options.require_going_on(known)
             self._tell(changed_definition(known, options.filter_text, options.keys))
+        shapes = given_shapes(known, self._source, options)
         faults.before(Step.ACQUIRE)
         parts = [LedgerPart.SHAPES] if self._source.needs_shapes else []
         record = self._name, self._source_identity, options.fingerprint, options.start or 0
@@ -188,8 +188,8 @@ class Loop:
         # The checkpoints of tables that the definition leaves out are written together with its fingerprint.
         former = TableFilter.parse(read_fingerprint(self._state.fingerprint)[0])
         rows = left_out(self._state, options.includes, former.includes)
-        if rows or self._state.fingerprint != options.fingerprint:
-            self._serve(Carried(LedgerUpdate(tables=rows, fingerprint=options.fingerprint)))
+        if rows or shapes or self._state.fingerprint != options.fingerprint:
+            self._serve(Carried(LedgerUpdate(tables=rows, shapes=shapes, fingerprint=options.fingerprint)))
 
     def _step(self) -> bool:
         """One poll and, if there is something to do, one cut. True when the run is complete.

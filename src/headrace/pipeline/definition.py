@@ -22,6 +22,7 @@ from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match, without_secrets
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
+from headrace.pipeline.given import definitions_from
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
 from headrace.transform.filters import TableFilter
 
@@ -34,7 +35,10 @@ _MOST_LEVELS = 50
 _MOST_VALUES = 100_000
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _URIS: frozenset[_Path] = frozenset(
-    {("source", "uri"), ("sink", "uri"), ("pipeline", "ledger"), ("pipeline", "work"), ("pipeline", "dead-letters")}
+    {
+        *(("source", "uri"), ("source", "schema-from"), ("sink", "uri")),
+        *(("pipeline", "ledger"), ("pipeline", "work"), ("pipeline", "dead-letters")),
+    }
 )
 _EXAMPLES = {"source": "file:///data/changefeed?protocol=csv", "sink": "mysql://user:${MYSQL_PASSWORD}@db:3306/"}
 _IN_QUOTES = "Put values that begin with {} into quotes: tables: '*.*,!shop.tmp_*'."
@@ -89,10 +93,12 @@ class _Part(BaseModel):
 
 
 class SourcePart(_Part):
-    """Where changes come from. ``changefeed`` is the path of TiCDC's own TOML file, relative to the definition's folder."""
+    """Where changes come from. ``changefeed`` is the path of TiCDC's own TOML file, relative to the definition's folder, and
+    ``schema-from`` a file or folder of SQL there, or a server's URI."""
 
     uri: str
     changefeed: str | None = None
+    schema_from: str | None = None
 
 
 class SinkPart(_Part):
@@ -137,6 +143,7 @@ class Settings:
 
     source: str | None = field(default=None, repr=False)
     changefeed: str | None = None
+    schema_from: str | None = field(default=None, repr=False)
     sink: str | None = field(default=None, repr=False)
     adopt: bool | None = None
     allow_non_transactional: bool | None = None
@@ -190,7 +197,7 @@ class Settings:
     @property
     def uris(self) -> tuple[str, ...]:
         """All URIs and paths that may contain secrets."""
-        return tuple(uri for uri in (self.source, self.sink, self.ledger, self.work, self.dead_letters) if uri)
+        return tuple(uri for uri in (self.source, self.schema_from, self.sink, self.ledger, self.work, self.dead_letters) if uri)
 
     @property
     def target(self) -> Target:
@@ -231,6 +238,7 @@ class Settings:
                 keys=self.keys,
                 on_error=self.on_error or OnError.STOP,
                 letters=self.letters(),
+                given=definitions_from(self.schema_from) if self.schema_from is not None else None,
             ),
             spark=self.spark,
         )
@@ -378,6 +386,7 @@ class _Reader:
         return Settings(
             source=file.source.uri,
             changefeed=self._relative(("source", "changefeed"), file.source.changefeed),
+            schema_from=self._relative(("source", "schema-from"), file.source.schema_from),
             sink=file.sink.uri if file.sink else None,
             adopt=file.sink.adopt if file.sink else None,
             allow_non_transactional=file.sink.allow_non_transactional if file.sink else None,

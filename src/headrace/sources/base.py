@@ -19,10 +19,10 @@ from headrace.model.events import SchemaChange
 from headrace.model.inspection import Checkup, Finding, Inspection
 from headrace.model.ledger import TableShape
 from headrace.model.offer import Learned, Offer, PositionAfter
-from headrace.model.outcome import SplitReport
+from headrace.model.outcome import Problem, SplitReport
 from headrace.model.place import SourcePlace
 from headrace.model.split import HeldSplit, Split, Window
-from headrace.model.stream import Range, StageReport
+from headrace.model.stream import Range, StageReport, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
 
 
@@ -235,6 +235,13 @@ class StreamSource(EventSource, Protocol):
 
     def stage(self, of: Range) -> StageReport:
         """Reads one range, in a task. Raises SourceUnreachableError, TransientError."""
+        ...
+
+    def effects(self, statements: Sequence[StreamStatement]) -> tuple[Sequence[SchemaChange], Sequence[Problem]]:
+        """What statements do that do not come from the stream, with the shapes that rows have after them.
+
+        The problems are those of statements whose effect is not known. Does not connect.
+        """
         ...
 
     def staged_by(self, run: StageRunner, place: StagingPlace) -> EventSource:

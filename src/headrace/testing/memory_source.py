@@ -220,6 +220,7 @@ class MemoryReader:
     identity: str = "memory://stream"
     repeats: Repeats = Repeats.CHANGES
     whole_transactions: bool = False
+    carries_stored: bool = True
     notices: Sequence[Notice] = ()
     unread: Sequence[Notice] = ()
     batch: int = _BATCH

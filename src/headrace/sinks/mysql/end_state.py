@@ -161,7 +161,7 @@ class EndState:
             return Begun.ABSENT
         was_absent = self.former.definitions.get(event.table_id, "") is None
         is_altered = self._statement.kind is StatementKind.ALTER_TABLE
-        is_made = is_altered and was_absent and not present.has_rows and same_columns(present.columns, event.schema)
+        is_made = is_altered and was_absent and not present.has_rows and same_columns(present.columns, event.schema, by_shape=True)
         return Begun.DONE if is_made else Begun.REPEATABLE
 
     def _of_databases(self) -> Begun | None:

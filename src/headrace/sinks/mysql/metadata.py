@@ -34,7 +34,7 @@ from headrace.model.events import (
     TruncateTableEvent,
 )
 from headrace.model.outcome import Notice
-from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
+from headrace.model.table import Generated, SourceTable, TableId, TableSchema, folded_name
 from headrace.sinks.base import TextComparison
 from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDescription, TargetUnreadableError
 from headrace.sinks.mysql import catalogue, collation, databases, denied, end_state
@@ -49,7 +49,7 @@ from headrace.sinks.mysql.left_keys import drop_left_keys
 from headrace.sinks.mysql.partitions import same_rows, spelled_as_here
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_text
 from headrace.sinks.mysql.settings import MySqlSettings
-from headrace.sinks.mysql.shown import are_renamed, not_shown, reuses_names, same_columns, shows
+from headrace.sinks.mysql.shown import are_renamed, is_by_shape, not_shown, reuses_names, same_columns, shows
 from headrace.sinks.mysql.statements import (
     Sending,
     at_its_time,
@@ -236,6 +236,7 @@ class MySqlMetadataApplier:
             present = catalogue.describe(session, created.table_id)
             if present is None:
                 notices.extend(_ensure_database(session, change, created.table_id.database))
+                notices.extend(_left_out_of_shape(change, created.schema))
             else:
                 notices.extend(self._taken_over(change, present))
                 _require_no_more_keys(session, change, created)
@@ -410,7 +411,7 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
     table is another one.
     """
     read = read_statement(change.statement, change.database)
-    same = same_columns(present.columns, wanted)
+    same = same_columns(present.columns, wanted, by_shape=is_by_shape(change))
     if read.kind not in (StatementKind.CREATE_TABLE, StatementKind.EMPTY):
         return same and any(_moves_columns(action) for action in read.actions) and _is_told_by_names(read)
     if not same:
@@ -420,6 +421,16 @@ def _is_shaped(change: SchemaChange, present: TableDescription, wanted: TableSch
             "Drop it or rename it in the target; Headrace then creates it as the source has it.",
         )
     return True
+
+
+def _left_out_of_shape(change: SchemaChange, schema: TableSchema) -> Iterator[Notice]:
+    """What a table that is made from its shape does not get, though a statement told it."""
+    if not is_by_shape(change):
+        return
+    left_out = [f"the index {index.name}" for index in schema.indexes]
+    left_out += [f"the generated column {column.name}" for column in schema.columns if column.generated is Generated.VIRTUAL]
+    if left_out:
+        yield Notice(f"it was created from its shape, without {', '.join(left_out)}.", change.table_id)
 
 
 def _require_no_more_keys(session: MySqlSession, change: SchemaChange, created: CreateTableEvent) -> None:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.events import (
     AddColumnEvent,
     CreateDatabaseEvent,
@@ -85,7 +86,7 @@ def not_shown(session: MySqlSession, change: SchemaChange) -> str:
     for event in change.events:
         if isinstance(event, CreateTableEvent):
             present = catalogue.columns(session, event.table_id)
-            if present is None or not same_columns(present, event.schema):
+            if present is None or not same_columns(present, event.schema, by_shape=is_by_shape(change)):
                 return f"{event.table_id} is not there, or has other columns"
         elif not isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent) and shows(session, event) is False:
             return f"{type(event).__name__} does not show"
@@ -154,7 +155,16 @@ def _columns(session: MySqlSession, table_id: TableId) -> frozenset[str]:
     return frozenset(folded_name(name) for name in catalogue.columns(session, table_id) or ())
 
 
-def same_columns(present: Iterable[str], schema: TableSchema) -> bool:
-    """Whether a table with these columns has the schema's columns, with these names and in this order."""
+def is_by_shape(change: SchemaChange) -> bool:
+    """Whether a change that creates a table has no statement for it: the table gets the columns that rows carry, and its key."""
+    return change.by_shape or read_statement(change.statement, change.database).kind is not StatementKind.CREATE_TABLE
+
+
+def same_columns(present: Iterable[str], schema: TableSchema, *, by_shape: bool = False) -> bool:
+    """Whether a table with these columns has the schema's columns, with these names and in this order.
+
+    With ``by_shape``, the virtual generated ones may all be missing.
+    """
+    found = [folded_name(name) for name in present]
     wanted = [folded_name(column.name) for column in schema.columns if not column.hidden]
-    return [folded_name(name) for name in present] == wanted
+    return found == wanted or (by_shape and found == list(schema.row_columns_by_name))

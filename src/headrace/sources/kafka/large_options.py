@@ -14,8 +14,8 @@ from headrace.errors import DefinitionError
 from headrace.formats.compressed_values import COMPRESSIONS
 from headrace.model.uri import parse_uri, reject_unknown
 from headrace.places.location import STORE_PARAMETERS
-from headrace.sources.kafka.upstream import Upstream, upstream_of
 from headrace.sources.ticdc_storage.stores import StoreLocation, store_location
+from headrace.upstream.settings import Upstream, upstream_of
 
 SECTION = "large-message-handle"
 _COMPRESSION, _OPTION, _RAW = "large-message-handle-compression", "large-message-handle-option", "claim-check-raw-value"

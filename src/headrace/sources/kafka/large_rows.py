@@ -28,10 +28,10 @@ from headrace.model.events import RowKind
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sources.kafka.large_options import LargeRowPlaces
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
-from headrace.sources.kafka.upstream import Upstream
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import PIECE, RecordKind
 from headrace.sources.ticdc_storage.stores import StoreLocation
+from headrace.upstream.settings import Upstream
 
 _MOST_TOGETHER = 16
 _MOST_BYTES = 64 << 20

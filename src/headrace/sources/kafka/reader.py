@@ -169,6 +169,11 @@ class KafkaReader:
         """A transaction has a record for each row."""
         return False
 
+    @property
+    def carries_stored(self) -> bool:
+        """TiCDC writes the values of stored generated columns."""
+        return True
+
     def require_start(self, after: int) -> None:
         """Nothing is required: a topic's first records do not show what was before them."""
 

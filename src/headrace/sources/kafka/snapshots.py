@@ -7,24 +7,20 @@ which takes a TSO, and then shows tables as they were, also their columns. TiDB 
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from headrace.errors import DefinitionError, SourceUnreachableError
+from headrace.errors import SourceUnreachableError
 from headrace.formats.values import WRITTEN, Written, canonical_from_text
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, TypeKind
-from headrace.sources.kafka.upstream import Upstream
+from headrace.upstream.connection import OF_CLIENT, SHOWN, CarefulConnection, code_and_text, connect, no_file_is_sent
+from headrace.upstream.settings import Upstream
 
-_CONNECT_SECONDS = 10
-_SILENT_SECONDS = 30
-_SHOWN = 200
 _UNKNOWN_VARIABLE = 1193
 _TOO_OLD = frozenset({8055, 9006})
 _LOGIN = frozenset({1040, 1045, 1129, 1130, 1203, 1226, 1698})
@@ -34,23 +30,6 @@ _PLAIN = re.compile("[0-9A-Za-z.:+-][0-9A-Za-z.: +-]{0,63}")
 """Texts that a literal may have as they are."""
 _BINARY = 63
 """The number of the character set of columns with bytes."""
-_OF_CLIENT = range(2000, 3000)
-if TYPE_CHECKING:
-
-    class _Connection:
-        """PyMySQL's connection, whose types lack its own methods."""
-
-        def __init__(self, **options: Any) -> None: ...
-
-        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
-        def _force_close(self) -> None: ...
-        def connect(self) -> None: ...
-        def cursor(self) -> Any: ...
-        def close(self) -> None: ...
-
-else:
-    _Connection = pymysql.connections.Connection
-_CLEAR_TEXT = frozenset({b"mysql_clear_password", b"dialog"})
 
 
 class SnapshotError(Exception):
@@ -65,14 +44,14 @@ class SnapshotError(Exception):
 def snapshots_of(upstream: Upstream) -> Iterator[Snapshots]:
     """A connection. Errors of it, also inside the block, become SourceUnreachableError. Raises DefinitionError."""
     try:
-        with closing(_connect(upstream)) as connection:
+        with closing(connect(upstream)) as connection:
             yield Snapshots(upstream, connection)
     except (pymysql.err.MySQLError, OSError) as error:
         raise _unreachable(upstream, error) from None
 
 
 def _unreachable(upstream: Upstream, error: Exception) -> SourceUnreachableError:
-    code, text = _told(error)
+    code, text = code_and_text(error)
     if code == _UNKNOWN_VARIABLE:
         return SourceUnreachableError(
             f"The upstream {upstream.place} is not a TiDB: it has no variable tidb_snapshot.",
@@ -84,7 +63,7 @@ def _unreachable(upstream: Upstream, error: Exception) -> SourceUnreachableError
 class Snapshots:
     """Reads snapshots with one connection."""
 
-    def __init__(self, upstream: Upstream, connection: _Careful) -> None:
+    def __init__(self, upstream: Upstream, connection: CarefulConnection) -> None:
         self._upstream, self._connection = upstream, connection
         self._ask("SET SESSION time_zone = '+00:00', sql_mode = ''")
 
@@ -111,14 +90,14 @@ class Snapshots:
         order = [places.get(tuple(key.values())) for key in keys.to_pylist()]
         if None in order:
             row = order.index(None)
-            shown = ", ".join(f"{name}={value!r}" for name, value in keys.slice(row, 1).to_pylist()[0].items())[:_SHOWN]
+            shown = ", ".join(f"{name}={value!r}" for name, value in keys.slice(row, 1).to_pylist()[0].items())[:SHOWN]
             raise SnapshotError(row, f"The upstream {self._upstream.place} has no such row at {commit_ts}: {shown}.")
         return found.take(pa.array(order, pa.int64()))
 
     def _ask(self, statement: str, columns: Sequence[Column] = ()) -> Sequence[tuple[bytes | None, ...]]:
         """The rows of a statement. Raises SnapshotError if one of ``columns`` is bytes upstream and text here, or the reverse."""
         with self._connection.cursor() as cursor:
-            with _no_file_is_sent(self._connection):
+            with no_file_is_sent(self._connection):
                 cursor.execute(statement)
             for column, told in zip(columns, cursor._result.fields if columns else (), strict=False):
                 is_bytes = WRITTEN[column.type.kind] is Written.CODE
@@ -131,7 +110,7 @@ class Snapshots:
 
     def _refused(self, schema: TableSchema, commit_ts: int, error: Exception) -> Exception:
         """The error to raise for a statement that failed: SnapshotError if the connection works."""
-        code, text = _told(error)
+        code, text = code_and_text(error)
         if code in _TOO_OLD:
             return SnapshotError(
                 0,
@@ -139,7 +118,7 @@ class Snapshots:
                 "are older than its GC life time.",
                 "Load the table anew, and set tidb_gc_life_time of the upstream to longer than a pipeline may be stopped.",
             )
-        if code is None or code in _OF_CLIENT or code in _LOGIN or code == _UNKNOWN_VARIABLE:
+        if code is None or code in OF_CLIENT or code in _LOGIN or code == _UNKNOWN_VARIABLE:
             return error
         return SnapshotError(0, f"The upstream {self._upstream.place} refuses to show {schema.table_id} at {commit_ts}: {text}.")
 
@@ -191,70 +170,3 @@ def _literal(column: Column, value: object) -> str:
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def _told(error: Exception) -> tuple[int | None, str]:
-    """The server's or client's number of an error, and its text, on one line and cut."""
-    number, text = (*error.args, "", "")[:2] if error.args else (None, "")
-    code = number if isinstance(number, int) else None
-    return code, " ".join(str(text or error).split())[:_SHOWN].rstrip(".")
-
-
-class _Careful(_Connection):
-    """Sends the password in clear text only to a server whose certificate was checked, and never a file."""
-
-    def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any:
-        if plugin_name in _CLEAR_TEXT and not self.verified:
-            raise pymysql.err.OperationalError(_OF_CLIENT.start, "it asks for the password in clear text, without a verified TLS")
-        return super()._process_auth(plugin_name, *arguments)
-
-    def __init__(self, *, verified: bool, **options: Any) -> None:
-        self.verified = verified
-        super().__init__(local_infile=False, **options)
-
-
-@contextmanager
-def _no_file_is_sent(connection: _Careful) -> Iterator[None]:
-    """Closes a connection on which the server asks for a file of this machine (LOAD DATA LOCAL). It gets nothing."""
-    try:
-        yield
-    except RuntimeError:  # how PyMySQL refuses
-        connection._force_close()  # close() would send a command, which the server would take for the file
-        raise pymysql.err.OperationalError(_OF_CLIENT.start, "it asks for a file of this machine") from None
-
-
-def _connect(upstream: Upstream) -> _Careful:
-    connection = _Careful(
-        verified=bool(upstream.ssl_ca),
-        host=upstream.host,
-        port=upstream.port,
-        user=upstream.user,
-        password=upstream.password,
-        charset="utf8mb4",
-        use_unicode=False,
-        conv={},
-        autocommit=True,
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_SILENT_SECONDS,
-        write_timeout=_SILENT_SECONDS,
-        defer_connect=True,
-        **({"ssl": _tls(upstream)} if upstream.ssl_ca else {}),
-    )
-    with _no_file_is_sent(connection):
-        connection.connect()
-    return connection
-
-
-def _tls(upstream: Upstream) -> ssl.SSLContext:
-    """Raises DefinitionError for unusable files."""
-    try:
-        made = ssl.create_default_context(cafile=upstream.ssl_ca)
-        # Certificates that servers generate themselves do not pass the strict check that is the default since Python 3.13.
-        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        made.check_hostname = upstream.verify_identity
-        if upstream.ssl_cert:
-            made.load_cert_chain(upstream.ssl_cert, upstream.ssl_key or None, password="")
-    except OSError as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DefinitionError(f"The certificates of upstream {upstream.place} cannot be used: {reason}.") from None
-    return made

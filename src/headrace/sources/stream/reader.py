@@ -48,6 +48,11 @@ class StreamReader(Protocol):
         ...
 
     @property
+    def carries_stored(self) -> bool:
+        """Whether rows have the values of stored generated columns."""
+        ...
+
+    @property
     def notices(self) -> Sequence[Notice]:
         """What a person should know of the way in which the stream is read, such as a setting that was inferred. Usually empty."""
         ...

@@ -19,12 +19,13 @@ from headrace.errors import SourceLostError, SourceUnreachableError
 from headrace.model.block import META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
+from headrace.model.events import SchemaChange
 from headrace.model.letters import RejectedRecord
 from headrace.model.offer import Learned, Offer
 from headrace.model.outcome import Problem, SplitReport
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split, Window
-from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport
+from headrace.model.stream import PartitionEnds, Range, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import TableId
 from headrace.model.tso import latest_tso
 from headrace.sources.base import Bound, KeptShapes, StageRunner, StagingPlace
@@ -83,6 +84,12 @@ class StreamEventSource:
     def staged_by(self, run: StageRunner, place: StagingPlace) -> StreamEventSource:
         """The source, bound to the function that has its ranges staged and to the place of the pieces."""
         return StreamEventSource(self.reader, place, run)
+
+    def effects(self, statements: Sequence[StreamStatement]) -> tuple[Sequence[SchemaChange], Sequence[Problem]]:
+        """See ``StreamSource.effects``."""
+        stored = self.reader.carries_stored
+        history = StreamHistory({}, [replace(told, tells_shape=False, carries_stored=stored) for told in statements])
+        return history.changes, history.problems
 
     def stage(self, of: Range) -> StageReport:
         """Reads one range, in a task. Raises SourceUnreachableError."""
@@ -170,7 +177,10 @@ class StreamEventSource:
         Above the watermark, their statements may still come.
         """
         message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
-        hint = "Begin with a stream that contains the table's CREATE TABLE."
+        hint = (
+            "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at "
+            "--start with --schema-from."
+        )
         found: set[TableId] = set()
         for piece in staged.pieces():
             table_id = piece.table_id

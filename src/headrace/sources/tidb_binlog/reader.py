@@ -68,6 +68,11 @@ class BinlogReader:
         return True
 
     @property
+    def carries_stored(self) -> bool:
+        """In updates Drainer sends NULL for all generated columns."""
+        return False
+
+    @property
     def notices(self) -> Sequence[Notice]:
         """Always empty."""
         return ()
@@ -153,7 +158,7 @@ class BinlogReader:
             offset,
             tells_shape=False,
             current_is_known=_shows_current(read),
-            carries_stored=False,  # in updates Drainer sends NULL for all generated columns
+            carries_stored=self.carries_stored,
         )
 
     def decode(

@@ -1,4 +1,4 @@
-"""The TiDB that a changefeed replicates, and how to reach it."""
+"""Where the server is that is replicated, and how to reach it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,25 @@ class Upstream:
     """With ``ssl_ca``: the certificate must be for this very host."""
 
 
-def upstream_of(text: str) -> Upstream:
-    """The upstream of ``mysql://user:password@host:port/?ssl-ca=…``. Does not connect. Raises DefinitionError, MissingPartError."""
+def upstream_of(text: str, setting: str = "upstream") -> Upstream:
+    """The server of ``mysql://user:password@host:port/?ssl-ca=…``. Does not connect. Raises DefinitionError, MissingPartError.
+
+    ``setting`` is the setting's name for messages.
+    """
     uri = parse_uri(text)
     if uri.scheme not in ("mysql", "tidb") or not uri.host:
-        raise DefinitionError(f"upstream={uri.redacted()} does not name a TiDB.", "Write upstream=mysql://user@host:4000/.")
+        raise DefinitionError(f"{setting}: {uri.redacted()} does not name a server.", f"Write {setting}=mysql://user@host:4000/.")
     if uri.path.strip("/"):
-        raise DefinitionError(f"upstream={uri.redacted()} names a database.", "Leave it out: messages name the databases.")
+        raise DefinitionError(f"{setting}: {uri.redacted()} names a database.", "Leave it out: the tables' databases are known.")
     params = uri.params
-    reject_unknown(params, _PARAMETERS, "parameter of upstream")
+    reject_unknown(params, _PARAMETERS, f"parameter of {setting}")
     verify = params.get("ssl-verify", "identity")
     if verify not in ("identity", "ca"):
-        raise DefinitionError(f"ssl-verify of upstream is identity or ca, not {verify!r}.")
+        raise DefinitionError(f"ssl-verify of {setting} is identity or ca, not {verify!r}.")
     if params and not params.get("ssl-ca"):
-        raise DefinitionError("upstream has parameters of TLS and no ssl-ca.", "Name the CA with ssl-ca.")
+        raise DefinitionError(f"{setting} has parameters of TLS and no ssl-ca.", "Name the CA with ssl-ca.")
     if find_spec("pymysql") is None:
-        raise MissingPartError("upstream= needs PyMySQL.", "Install it with: pip install 'headrace[mysql]'.")
+        raise MissingPartError(f"{setting} needs PyMySQL.", "Install it with: pip install 'headrace[mysql]'.")
     return Upstream(
         uri.redacted(),
         uri.host,

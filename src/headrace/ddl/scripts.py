@@ -1,0 +1,55 @@
+"""Reads the definitions of tables from a script of SQL statements, as mysqldump, Dumpling and SHOW CREATE TABLE write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.ddl.lexer import Cursor, ends_of_statements, words
+from headrace.ddl.statement import StatementKind, read_statement
+from headrace.model.table import TableId
+
+_DEFINITIONS = frozenset(
+    {StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE}
+)
+_ROUTINES = re.compile(r"^[ \t]*DELIMITER(?![ \t]+;[ \t]*\r?$).*?^[ \t]*DELIMITER[ \t]+;[ \t]*\r?$", re.M | re.S | re.I)
+"""Triggers, procedures and events, which have semicolons inside."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A statement that defines a table or a database."""
+
+    table_id: TableId
+    """The table, or the database."""
+    database: str
+    """The current database."""
+    text: str
+    line: int
+    """Where it begins, from 1."""
+
+
+def definitions(script: str, database: str = "") -> Iterator[Definition]:
+    """The statements of a script that create or alter databases and tables, in their order. Others are passed over.
+
+    ``database`` is the current one at the beginning. Raises ValueError, a sentence with the line, if the script cannot be read.
+    """
+    script = _ROUTINES.sub(lambda found: "\n" * found[0].count("\n"), script)
+    begin, lines = 0, 1
+    for end in ends_of_statements(script):
+        text = script[begin:end]
+        line = lines + text[: len(text) - len(text.lstrip())].count("\n")
+        begin, lines = end + 1, lines + text.count("\n")
+        found = words(text)
+        if found is None:
+            raise ValueError(f"line {line}: the statement cannot be read: {' '.join(text.split())[:80]!r}.")
+        if found and found[0].says("USE"):
+            database = Cursor(found, 1).next().text
+            continue
+        read = read_statement(text, database)
+        if read.kind not in _DEFINITIONS:
+            continue
+        if not read.tables or not read.tables[0].database:
+            raise ValueError(f"line {line}: it is not known in which database the table is: no USE comes before it.")
+        yield Definition(read.tables[0], database, text.strip(), line)

@@ -1,0 +1,74 @@
+"""The definitions that tables had when a pipeline began (``--schema-from``): from files of SQL, or from a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from headrace.ddl.scripts import definitions
+from headrace.errors import DefinitionError
+from headrace.model.stream import StreamStatement
+from headrace.upstream.settings import upstream_of
+
+_SETTING = "schema-from"
+_MOST_BYTES = 64 << 20
+_DATABASES_OF_DUMP, _TABLES_OF_DUMP = "*-schema-create.sql", "*-schema.sql"
+"""What Dumpling calls its files: ``shop-schema-create.sql``, and ``shop.orders-schema.sql``, which has no USE."""
+_IN_NAME = re.compile(r"(?P<database>[^.]+)\..*-schema\.sql", re.DOTALL)
+
+
+def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
+    """A function that gives the definitions that tables had at a commit ts (TSO): databases and tables, in their order.
+
+    ``place`` is a file with SQL (``mysqldump --no-data``), a folder of such files (a dump of Dumpling), or
+    ``mysql://user:password@host:port/``. A TiDB shows the definitions of that commit ts, another server those of now. Raises
+    DefinitionError for a URI of something else; the function raises DefinitionError, SourceUnreachableError.
+    """
+    if "://" in place:
+        upstream = upstream_of(place, _SETTING)
+
+        def of_server(at: int) -> Sequence[StreamStatement]:
+            from headrace.upstream.definitions import definitions_at  # PyMySQL is an extra
+
+            return _as_statements(definitions_at(upstream, at), at)
+
+        return of_server
+    return lambda at: _as_statements(_of_files(Path(place)), at)
+
+
+def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[StreamStatement]:
+    """The statements of scripts. Each is given with its place for messages, and the current database at its beginning."""
+    found: list[StreamStatement] = []
+    for place, database, script in scripts:
+        try:
+            for read in definitions(script, database):
+                found.append(StreamStatement(at, read.database, read.text, read.table_id, None, "", len(found)))
+        except ValueError as error:
+            raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
+    if not any(statement.table_id.table for statement in found):
+        raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
+    return found
+
+
+def _of_files(place: Path) -> Iterator[tuple[str, str, str]]:
+    if not place.is_dir():
+        yield str(place), "", _text(place)
+        return
+    tables = sorted(place.glob(_TABLES_OF_DUMP))
+    for path in [*sorted(place.glob(_DATABASES_OF_DUMP)), *tables] if tables else sorted(place.glob("*.sql")):
+        named = _IN_NAME.fullmatch(path.name)
+        yield str(path), unquote(named["database"]) if named else "", _text(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            message = f"{_SETTING}: {path} has more than {_MOST_BYTES >> 20} MiB."
+            raise DefinitionError(message, "Write the definitions without rows: mysqldump --no-data.")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DefinitionError(f"{_SETTING}: {path} is not UTF-8.") from None
+    except OSError as error:
+        raise DefinitionError(f"{_SETTING}: {path} cannot be read: {error.strerror}.") from None
