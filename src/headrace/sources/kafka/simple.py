@@ -31,6 +31,7 @@ _KINDS = {
     SimpleKind.STATEMENT: RecordKind.STATEMENT,
     SimpleKind.WATERMARK: RecordKind.WATERMARK,
     SimpleKind.UNREADABLE: RecordKind.UNKNOWN,
+    SimpleKind.SHAPE: RecordKind.SHAPE,
 }
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 
@@ -45,7 +46,7 @@ class SimpleProtocol:
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
 
     def read(self, messages: Messages) -> pa.RecordBatch:
-        """See ``KafkaProtocol.read``. Empty messages and BOOTSTRAP are left out."""
+        """See ``KafkaProtocol.read``. Empty messages are left out."""
         told, damaged = uncompressed_all(messages.values)
         values = [value if is_avro(value) else value.strip(BLANK) for value in told]
         abouts = _abouts(values)
@@ -66,7 +67,7 @@ class SimpleProtocol:
         return record_batch(rows)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
-        """See ``KafkaProtocol.statement``. A change of a database names it only in its text."""
+        """See ``KafkaProtocol.statement``; also of a BOOTSTRAP. A change of a database names it only in its text."""
         found = simple_avro.read_statement_message(value) if is_avro(value) else read_statement_message(value)
         if found.schema is not None:
             table_id = found.schema.table_id

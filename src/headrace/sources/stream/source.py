@@ -164,6 +164,7 @@ class StreamEventSource:
             repeats=self.reader.repeats,
             is_stuck=bool(staged.blocked(place)),
             learned=staged,
+            shapes=staged.shapes(),
             more=more,
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
