@@ -191,12 +191,12 @@ def test_a_damaged_object_does_not_hide_the_others_of_its_message() -> None:
 # --- order ------------------------------------------------------------------------------------------------------------------
 
 
-def row(second: int = S) -> bytes:
-    return event("insert", second, data=ROW)
+def row(second: int = S, table: str = "t") -> bytes:
+    return event("insert", second, table, data=ROW)
 
 
-def change(commit_ts: int = D, table: str = "t") -> bytes:
-    told = {"type": "table-alter", "database": "d", "table": table, "ts": commit_ts, "sql": "ALTER TABLE t ADD y INT"}
+def change(commit_ts: int = D, table: str = "t", sql: str = "ALTER TABLE {} ADD y INT") -> bytes:
+    told = {"type": "table-alter", "database": "d", "table": table, "ts": commit_ts, "sql": sql.format(table)}
     return json.dumps(told, separators=(",", ":")).encode()
 
 
@@ -215,17 +215,35 @@ AT = D - tso(0)
         ((row(), change(), row(), row()), [0, AT, AT + 1, AT + 1]),
         ((change(), row(S + 1), row(S + 2)), [AT, SECOND, 2 * SECOND]),
         ((change(), change(D + 9), row()), [AT, AT + 9, AT + 10]),
-        # An earlier second shows a restart: the schema change comes again if rows before it do.
-        ((change(), row(), row(S - 1), row(), change(), row()), [AT, AT + 1, -SECOND, 0, AT, AT + 1]),
+        # An earlier second shows a restart: the schema change comes again if rows before it do. There may have been another restart
+        # before the first row.
+        ((change(), row(S - 1), row(), change(), row()), [AT, -SECOND, 0, AT, AT + 1]),
+        ((change(), row(), row(S - 1), row(), change(), row()), [AT, AT + 1, -SECOND, 0, None, AT + 1]),
         ((change(), row(), row(S + 1), row(), change(), row()), [AT, AT + 1, SECOND, 0, AT, AT + 1]),
         ((change(), row(), row(S + 1), change(), row()), [AT, AT + 1, SECOND, AT, AT + 1]),
         ((change(), change(), row()), [AT, AT, AT + 1]),
         # Nothing shows which of the rows were before the change.
         ((change(), row(), change(), row()), [AT, AT + 1, None, AT + 1]),
+        ((change(), change(D + 9), row(), change(), row()), [AT, AT + 9, AT + 10, None, AT + 1]),
+        # Tables advance independently.
+        ((change(), row(S + 1, "u"), row(S - 1, "v"), row()), [AT, SECOND, -SECOND, AT + 1]),
+        ((change(), row(S, "u"), change(table="u"), row()), [AT, 0, AT, AT + 1]),
     ],
 )
 def test_rows_of_a_second_are_ordered_by_their_places(values: tuple[bytes, ...], found: list[int | None]) -> None:
     assert order(*values) == found
+
+
+def test_a_schema_change_is_of_all_tables_that_it_changes() -> None:
+    swap = change(sql="RENAME TABLE d.t TO d.v, d.u TO d.t, d.v TO d.u")
+    assert order(swap, row(table="u"), row(table="v"), row(table="w")) == [AT, AT + 1, AT + 1, 0]
+    records = MAXWELL.read(messages(swap, row(table="u"), swap)).to_pylist()
+    assert [(r["kind"], r["table"]) for r in records[2:]] == [(RecordKind.UNKNOWN, "u"), (RecordKind.STATEMENT, "t")]
+
+
+def test_a_change_of_a_database_is_of_no_table() -> None:
+    create = change(table="", sql="CREATE DATABASE d")
+    assert order(create, row(), create) == [AT, 0, AT]
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
@@ -265,4 +283,4 @@ def test_no_more_is_looked_at_than_matters() -> None:
 
 
 def test_a_new_order_has_nothing_before_it() -> None:
-    assert OffsetOrder().of_row(tso(0)) == tso(0)
+    assert OffsetOrder().of_row(TableId("d", "t"), tso(0)) == tso(0)

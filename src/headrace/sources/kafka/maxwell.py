@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import pyarrow as pa
 
+from headrace.ddl.statement import read_statement
 from headrace.formats.maxwell_messages import (
     FOREIGN,
     MaxwellEvent,
@@ -19,9 +20,9 @@ from headrace.formats.maxwell_messages import (
 from headrace.formats.maxwell_rows import MaxwellRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
-from headrace.model.table import TableSchema
+from headrace.model.table import TableId, TableSchema
 from headrace.sources.kafka.line_records import rows_of_lines
-from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder
+from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder, Passed
 from headrace.sources.kafka.protocol import Messages, statement_in_text, without_watermarks
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
@@ -39,17 +40,8 @@ class MaxwellProtocol:
     """What was before the messages that are read next; ``None``: each time nothing."""
 
     def behind(self, earlier: Iterator[Messages]) -> MaxwellProtocol:
-        """See ``NeedsEarlierMessages``. Only the last schema change counts, and what is of its second behind it."""
-        found: list[MaxwellEvent] = []
-        for messages in earlier:
-            events = [event for event in _events(messages) if event.kind is not MaxwellKind.UNREADABLE]
-            found = [*events, *found]
-            if any(event.kind is MaxwellKind.STATEMENT or event.commit_ts < found[-1].commit_ts for event in events):
-                break
-        order = OffsetOrder()
-        for event in found:
-            _passed(event, order)
-        return replace(self, _order=order)
+        """See ``NeedsEarlierMessages``. They are looked at only as far as they matter."""
+        return replace(self, _order=OffsetOrder(map(_before, earlier)))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
@@ -78,21 +70,39 @@ def _rows(offset: int, value: bytes, order: OffsetOrder, *, foreign: bool) -> It
     if foreign:
         events = [replace(event, kind=MaxwellKind.UNREADABLE, text=FOREIGN.encode()) for event in read_events(value)]
     else:
-        events = [_passed(event, order) for event in read_events(value)]
+        events = [passed for event in read_events(value) for passed in _passed(event, order)]
     for (kind, database, table, commit_ts), group in groupby(events, lambda e: (e.kind, e.database, e.table, e.commit_ts)):
         texts = [event.text for event in group]
         for text in [b"\n".join(texts)] if kind is MaxwellKind.ROW else texts:
             yield RecordRow(offset, _KINDS[kind], database, table, commit_ts, text)
 
 
-def _events(messages: Messages) -> Iterable[MaxwellEvent]:
-    return (event for value in messages.values for event in read_events(value))
+def _before(messages: Messages) -> Sequence[Passed]:
+    """The rows and schema changes in messages."""
+    events = (event for value in messages.values for event in read_events(value) if event.kind is not MaxwellKind.UNREADABLE)
+    return [Passed(_tables_of(e), e.commit_ts, e.kind is MaxwellKind.STATEMENT) for e in events]
 
 
-def _passed(event: MaxwellEvent, order: OffsetOrder) -> MaxwellEvent:
-    """The event as it counts behind what was before it."""
+def _passed(event: MaxwellEvent, order: OffsetOrder) -> Iterator[MaxwellEvent]:
+    """The event as it counts behind what was before it, or an unreadable one for each table of which the order is unknown."""
     if event.kind is MaxwellKind.ROW:
-        return replace(event, commit_ts=order.of_row(event.commit_ts))
-    if event.kind is MaxwellKind.STATEMENT and order.take_statement(event.commit_ts):
-        return replace(event, kind=MaxwellKind.UNREADABLE, text=REPEATED.encode())
-    return event
+        yield replace(event, commit_ts=order.of_row(TableId(event.database, event.table), event.commit_ts))
+        return
+    unknown = order.take_statement(_tables_of(event), event.commit_ts) if event.kind is MaxwellKind.STATEMENT else ()
+    for table_id in unknown:
+        yield MaxwellEvent(MaxwellKind.UNREADABLE, table_id.database, table_id.table, event.commit_ts, REPEATED.encode())
+    if TableId(event.database, event.table) not in unknown:
+        yield event
+
+
+def _tables_of(event: MaxwellEvent) -> tuple[TableId, ...]:
+    """The tables that a row or a schema change is of; none for a change of a database, in which no rows are behind it."""
+    named = TableId(event.database, event.table)
+    if event.kind is not MaxwellKind.STATEMENT:
+        return (named,)
+    try:
+        statement = read_statement_message(event.text).statement
+    except ValueError:
+        statement = ""
+    found = dict.fromkeys([named, *read_statement(statement, event.database).named])
+    return tuple(table_id for table_id in found if not table_id.is_database)

@@ -105,7 +105,8 @@ class NeedsEarlierMessages(Protocol):
     def behind(self, earlier: Iterator[Messages]) -> KafkaProtocol:
         """The protocol for what comes behind other messages: ``earlier`` gives these from the last ones to the first ones.
 
-        Its ``read`` has to be given the messages of one range, in their order.
+        They are fetched when they are asked for, which may be while it reads. Its ``read`` has to be given the messages of one
+        range, in their order.
         """
         ...
 

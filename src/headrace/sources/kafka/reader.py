@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
-from headrace.kafka.client import KafkaClient
+from headrace.kafka.client import BATCH_MESSAGES, KafkaClient
 from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
@@ -257,10 +257,10 @@ class KafkaReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         topic, number = self.options.topics.place(of.partition)
-        with self.cluster.connect() as client:
+        with self.cluster.connect() as client, closing(_backwards(self.cluster, topic, number, of)) as earlier:
             protocol = self.protocol
             if isinstance(protocol, NeedsEarlierMessages):
-                protocol = protocol.behind(_backwards(client, topic, number, of))
+                protocol = protocol.behind(earlier)
             with closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
                 yield from map(protocol.read, chain.from_iterable(map(in_parts, fetched)))
 
@@ -301,18 +301,22 @@ def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: s
         raise lacks_column(record, lacking)
 
 
-def _backwards(client: KafkaClient, topic: str, partition: int, of: Range) -> Iterator[Messages]:
-    """The messages before a range that are still kept, from the last ones to the first ones."""
+def _backwards(cluster: KafkaCluster, topic: str, partition: int, of: Range) -> Generator[Messages]:
+    """The messages before a range that are still kept, from the last ones to the first ones.
+
+    They are read with a connection of their own, and only when they are asked for, since the range is read at the same time.
+    """
     end, step = of.start, _EARLIER_MESSAGES
-    first, _ = client.ends(topic, partition)
-    while first < end:
-        start = max(first, end - step)
-        try:
-            batches = list(client.fetch_values(topic, partition, start, end))
-        except SourceLostError:
-            return
-        yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
-        end, step = start, 2 * step
+    with cluster.connect() as client:
+        first, _ = client.ends(topic, partition)
+        while first < end:
+            start = max(first, end - step)
+            try:
+                batches = list(client.fetch_values(topic, partition, start, end))
+            except SourceLostError:
+                return
+            yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
+            end, step = start, min(2 * step, BATCH_MESSAGES)
 
 
 def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Generator[Messages]:
