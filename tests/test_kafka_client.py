@@ -58,6 +58,15 @@ def test_a_record_keeps_its_key_headers_timestamp_and_missing_value(kafka: Kafka
     assert client.partitions(topic) == (0, 1)
 
 
+def test_the_first_record_from_a_time_on_is_found(kafka: KafkaBroker, client: KafkaClient) -> None:
+    topic = kafka.make_topic()
+    first = 1_600_000_000_000
+    kafka.write(topic, [Record(b"", timestamp_ms=first + ms) for ms in (0, 500, 90, 80, 600)])
+    found = [client.offset_from_time(topic, 0, first + ms) for ms in (-9, 0, 1, 91, 500, 501, 601)]
+    assert found == [0, 0, 1, 1, 1, 4, None]
+    assert client.offset_from_time(topic, 0, 1 << 62) is None
+
+
 def test_a_range_ends_where_its_last_offsets_are_no_records(kafka: KafkaBroker, client: KafkaClient) -> None:
     topic = kafka.make_topic()
     producer = Producer({"bootstrap.servers": kafka.server, "transactional.id": topic})

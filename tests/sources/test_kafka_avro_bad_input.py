@@ -318,7 +318,29 @@ def test_a_row_whose_time_is_before_that_of_the_row_before_it_stops_its_table(sc
     scene.time -= 5000
     scene.put(1, "later")
     assert scene.run() == 3
-    assert "partition 0, offset 1: Kafka keeps an earlier time for it than for the record before it" in scene.told
+    assert "partition 0, offset 1: Kafka keeps an earlier time for it than for a record before it" in scene.told
+
+
+def test_a_time_is_compared_with_those_of_all_records_that_were_read_before(scene: Scene) -> None:
+    """Also with what was read in another part of its range (4 MiB), and in another run."""
+    scene.put(1)
+    for key in range(2, 7):
+        scene.put(key, "x" * 1_000_000)
+    scene.time -= 60_000
+    scene.drop(1)
+    assert scene.run() == 3
+    assert "partition 0, offset 6: Kafka keeps an earlier time for it than for a record before it" in scene.told
+
+
+def test_a_time_is_compared_with_those_before_its_range(scene: Scene) -> None:
+    scene.put(1)
+    assert scene.run() == 0
+    scene.time -= 60_000
+    scene.drop(1)
+    scene.time += 30_000
+    scene.put(2)
+    assert scene.run() == 3
+    assert "partition 0, offset 1: Kafka keeps an earlier time for it than for a record before it" in scene.told
 
 
 # --- schemas that change ----------------------------------------------------------------------------------------------------

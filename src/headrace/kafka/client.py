@@ -197,6 +197,22 @@ class KafkaClient:
         end = self._asked(where, lambda seconds: ask(latest, seconds))
         return {place: (first[place], max(first[place], end[place])) for place in partitions}
 
+    def offset_from_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """The first offset of a partition whose record has this time or a later one (milliseconds since 1970); ``None`` for none.
+
+        Raises SourceUnreachableError, SourceNotReadyError. It must not be called during a fetch.
+        """
+        asked = TopicPartition(topic, partition, time_ms)
+
+        def ask(seconds: float) -> int:
+            (found,) = self._consumer.offsets_for_times([asked], seconds)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found.offset
+
+        offset = self._asked(_place(topic, partition), ask)
+        return offset if offset >= 0 else None
+
     def fetch(self, topic: str, partition: int, start: int, end: int, *, most: int = BATCH_MESSAGES) -> Iterator[Sequence[Message]]:
         """The records from offset ``start`` up to ``end``, exclusive, in batches of at most ``most``, in their order.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,8 +25,9 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
 from headrace.sources.kafka.line_records import rows_of_messages
-from headrace.sources.kafka.protocol import Messages, statement_in_text
+from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text
 from headrace.sources.kafka.registered import FRAME, RegisteredSchemas, by_schema, schema_id_of, why_unframed
+from headrace.sources.kafka.time_order import TimeOrder
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 _STATEMENT, _WATERMARK, _TIMED_DELETION = 1, 2, 3
@@ -43,7 +44,7 @@ _NO_TIME = (
 )
 _NOTHING = "it has neither a key nor a value, as the deletion of a row without a key has. Its table and its row are not known."
 _EARLIER = (
-    "Kafka keeps an earlier time for it than for the record before it, so it is not known which of them came first. Set "
+    "Kafka keeps an earlier time for it than for a record before it, so it is not known which of them came first. Set "
     "message.timestamp.type=LogAppendTime for the topic, and load the table anew."
 )
 _WITHOUT = "Without avro-enable-watermark, the protocol avro has no"
@@ -67,6 +68,8 @@ class AvroProtocol:
     time_zone: str = "UTC"
     name: str = "avro"
     has_keys: bool = True
+    _times: TimeOrder | None = field(default=None, compare=False)
+    """The times of what was before the messages that are read next; ``None``: each time nothing."""
 
     @property
     def commit_ts(self) -> CommitTsPrecision:
@@ -78,6 +81,10 @@ class AvroProtocol:
         """See ``KafkaProtocol.caveats``."""
         return () if self.timed else CAVEATS
 
+    def behind(self, earlier: EarlierMessages) -> AvroProtocol:
+        """See ``NeedsEarlierMessages``. Their times matter, unless messages have a commit ts."""
+        return self if self.timed else replace(self, _times=TimeOrder(earlier.has_later))
+
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Raises SourceUnreachableError."""
         return record_batch(self._rows(messages))
@@ -85,9 +92,10 @@ class AvroProtocol:
     def _rows(self, messages: Messages) -> Iterator[RecordRow]:
         told = _Told(self.schemas, messages.keys, messages.values, timed=self.timed)
         shown: set[tuple[int, int]] = set()
-        latest = 0
+        times = TimeOrder() if self._times is None else self._times
         for number, (offset, value) in enumerate(zip(messages.offsets, messages.values, strict=True)):
             key, time = messages.keys[number], messages.times[number]
+            is_earlier = not self.timed and time is not None and times.take(time)
             if not value and not key:
                 yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NOTHING.encode())
                 continue
@@ -101,11 +109,10 @@ class AvroProtocol:
             if self.timed:
                 yield RecordRow(offset, RecordKind.ROWS, found.database, found.table, told.commit_ts[number], value)
                 continue
-            if time is None or not latest <= time <= MAX_TSO >> LOGICAL_BITS:
-                reason = "Kafka keeps no time for it." if time is None else _EARLIER
+            if time is None or is_earlier or time > MAX_TSO >> LOGICAL_BITS:
+                reason = _EARLIER if is_earlier else "Kafka keeps no time for it that a commit ts can have."
                 yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, reason.encode())
                 continue
-            latest = time
             commit_ts, ids = time << LOGICAL_BITS, (schema_id_of(value), schema_id_of(key) or 0)
             if ids[0] is not None and ids not in shown:
                 shown.add((ids[0], ids[1]))

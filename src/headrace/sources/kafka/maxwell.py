@@ -23,7 +23,7 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder, Passed
-from headrace.sources.kafka.protocol import Messages, statement_in_text, without_watermarks
+from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text, without_watermarks
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 
@@ -39,9 +39,9 @@ class MaxwellProtocol:
     _order: OffsetOrder | None = field(default=None, compare=False)
     """What was before the messages that are read next; ``None``: each time nothing."""
 
-    def behind(self, earlier: Iterator[Messages]) -> MaxwellProtocol:
+    def behind(self, earlier: EarlierMessages) -> MaxwellProtocol:
         """See ``NeedsEarlierMessages``. They are looked at only as far as they matter."""
-        return replace(self, _order=OffsetOrder(map(_before, earlier)))
+        return replace(self, _order=OffsetOrder(map(_before, earlier.backwards())))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""

@@ -98,15 +98,26 @@ def without_watermarks(name: str) -> str:
     )
 
 
+class EarlierMessages(Protocol):
+    """The messages of a partition before a range, as far as Kafka still keeps them. What is asked is fetched at once."""
+
+    def backwards(self) -> Iterator[Messages]:
+        """Them all, in parts from the last one to the first one, with values only."""
+        ...
+
+    def has_later(self, time_ms: int) -> bool:
+        """Whether one of them has a time after this one (milliseconds since 1970)."""
+        ...
+
+
 @runtime_checkable
 class NeedsEarlierMessages(Protocol):
     """A :class:`KafkaProtocol` in which the meaning of a message depends on those before it in its partition."""
 
-    def behind(self, earlier: Iterator[Messages]) -> KafkaProtocol:
-        """The protocol for what comes behind other messages: ``earlier`` gives these from the last ones to the first ones.
+    def behind(self, earlier: EarlierMessages) -> KafkaProtocol:
+        """The protocol for the messages of one range, which its ``read`` has to be given in their order.
 
-        They are fetched when they are asked for, which may be while it reads. Its ``read`` has to be given the messages of one
-        range, in their order.
+        It may ask for ``earlier`` ones while it reads.
         """
         ...
 

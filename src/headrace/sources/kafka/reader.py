@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
-from headrace.kafka.client import BATCH_MESSAGES, KafkaClient
+from headrace.kafka.client import KafkaClient
 from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
@@ -23,6 +23,7 @@ from headrace.model.events import RowKind
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.sources.kafka.earlier_messages import MessagesBefore
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages, in_parts, lacks_column
@@ -31,8 +32,6 @@ from headrace.sources.stream.reader import BadRecordError
 
 _FIRST_MESSAGES = 100
 """How many messages at the beginning of a partition are looked at for the protocol."""
-_EARLIER_MESSAGES = 500
-"""How many messages before a range are looked at first, where their meaning depends on earlier ones."""
 _SURPLUS = (
     "A changefeed with partition-num writes only to so many partitions. Set partition-num in the source's URI, too, if this is a "
     "surplus one."
@@ -257,7 +256,7 @@ class KafkaReader:
     def records(self, of: Range) -> Iterator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         topic, number = self.options.topics.place(of.partition)
-        with self.cluster.connect() as client, closing(_backwards(self.cluster, topic, number, of)) as earlier:
+        with self.cluster.connect() as client, MessagesBefore(self.cluster, topic, number, of.start) as earlier:
             protocol = self.protocol
             if isinstance(protocol, NeedsEarlierMessages):
                 protocol = protocol.behind(earlier)
@@ -299,24 +298,6 @@ def _require_no_new_rows(rows: pa.RecordBatch, counts: Sequence[int], lacking: s
     if len(new):
         record = int(np.searchsorted(np.cumsum(counts), new[0], side="right"))
         raise lacks_column(record, lacking)
-
-
-def _backwards(cluster: KafkaCluster, topic: str, partition: int, of: Range) -> Generator[Messages]:
-    """The messages before a range that are still kept, from the last ones to the first ones.
-
-    They are read with a connection of their own, and only when they are asked for, since the range is read at the same time.
-    """
-    end, step = of.start, _EARLIER_MESSAGES
-    with cluster.connect() as client:
-        first, _ = client.ends(topic, partition)
-        while first < end:
-            start = max(first, end - step)
-            try:
-                batches = list(client.fetch_values(topic, partition, start, end))
-            except SourceLostError:
-                return
-            yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
-            end, step = start, min(2 * step, BATCH_MESSAGES)
 
 
 def _fetched(client: KafkaClient, topic: str, number: int, of: Range, *, with_keys: bool) -> Generator[Messages]:
