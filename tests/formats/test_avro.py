@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avro_writer import long, written
-from headrace.formats.avro.columns import BadValueError, decimal_texts, read_columns
+from headrace.formats.avro.columns import BadValueError, decimal_texts, read_columns, read_sound
 from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
 from sampling import drawn
 
@@ -103,6 +103,26 @@ def test_bytes_that_are_cut_or_changed_are_an_error_or_other_values(rows: list[d
     assert blamed == number
     others = [n for n in range(len(rows)) if n != number]
     assert [found[n] for n in others] == [plain(rows[n]) for n in others]
+
+
+@given(st.lists(st.tuples(ROWS, st.integers(0, 40), st.binary(max_size=3)), max_size=6))
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+def test_values_that_can_be_read_and_reasons_are_the_same_as_one_by_one(
+    drawn_rows: list[tuple[dict[str, Any], int, bytes]],
+) -> None:
+    """Each value is cut at a place, or has other bytes there, or is as it was written if the place is behind it."""
+    schema = parse_schema(json.dumps(ROW))
+    values = [written(ROW, row) for row, _, _ in drawn_rows]
+    values = [v[:at] + (more + v[at + len(more) :] if more else b"") for v, (_, at, more) in zip(values, drawn_rows, strict=True)]
+    rows, bad = {}, {}
+    for number, value in enumerate(values):
+        try:
+            (rows[number],) = read_columns(schema, [value]).to_pylist()
+        except BadValueError as error:
+            bad[number] = (error.field, error.reason)
+    found = read_sound(schema, values)
+    assert dict(zip(found.numbers, found.rows.to_pylist(), strict=True)) == rows
+    assert {number: (error.field, error.reason) for number, error in found.bad.items()} == bad
 
 
 @pytest.mark.parametrize(

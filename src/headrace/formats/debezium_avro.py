@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.formats.avro.columns import BadValueError, read_columns
+from headrace.formats.avro.columns import read_columns, read_sound
 from headrace.formats.avro.schema import Field, Kind, Primitive, Record
 from headrace.formats.debezium_messages import (
     CONNECTOR,
@@ -67,16 +67,15 @@ def read_about(record: Record, messages: Sequence[bytes]) -> list[DebeziumAbout]
     kind = _kind_of(record)
     if kind is DebeziumKind.UNREADABLE:
         return [_unreadable("its schema is none that TiCDC writes for the protocol debezium-avro.")] * len(messages)
-    found: list[DebeziumAbout] = []
-    while len(found) < len(messages):
-        left = messages[len(found) :]
-        try:
-            found += _about(record, kind, left)
-        except BadValueError as error:
-            found += _about(record, kind, left[: error.number])
-            named = _certain_table(record) if kind is DebeziumKind.ROW else _NO_TABLE
-            found.append(_unreadable(f"it cannot be read: in {error.field or 'it'}, {error.reason}.", named))
-    return found
+    told = read_sound(record, messages, skip=FRAME, wanted={"source", "op"})
+    named = _certain_table(record) if kind is DebeziumKind.ROW else _NO_TABLE
+    bad = {n: _unreadable(f"it cannot be read: in {e.field or 'it'}, {e.reason}.", named) for n, e in told.bad.items()}
+    source = told.rows.field("source")
+    columns = [source.field(name).to_pylist() for name in _SOURCE]
+    operations = [None] * len(told.rows) if kind is DebeziumKind.STATEMENT else told.rows.field("op").to_pylist()
+    rows = zip(told.numbers, operations, *columns, strict=True)
+    sound = {number: _checked(kind, messages[number], *members) for number, *members in rows}
+    return [bad[number] if number in bad else sound[number] for number in range(len(messages))]
 
 
 def _kind_of(record: Record) -> DebeziumKind:
@@ -113,15 +112,6 @@ def _certain_table(record: Record) -> TableId:
 
 def _unreadable(reason: str, table_id: TableId = _NO_TABLE) -> DebeziumAbout:
     return DebeziumAbout(DebeziumKind.UNREADABLE, table_id.database, table_id.table, text=reason.encode())
-
-
-def _about(record: Record, kind: DebeziumKind, messages: Sequence[bytes]) -> list[DebeziumAbout]:
-    """Raises BadValueError."""
-    found = read_columns(record, messages, skip=FRAME, wanted={"source", "op"})
-    source = found.field("source")
-    columns = [source.field(name).to_pylist() for name in _SOURCE]
-    operations = [None] * len(messages) if kind is DebeziumKind.STATEMENT else found.field("op").to_pylist()
-    return [_checked(kind, *told) for told in zip(messages, operations, *columns, strict=True)]
 
 
 def _checked(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
-from headrace.formats.avro.columns import BadValueError, read_columns
+from headrace.formats.avro.columns import BadValueError, read_columns, read_sound
 from headrace.formats.avro.schema import Record, parse_schema
 from headrace.formats.json_lines import Members
 from headrace.formats.large_messages import LargeMessage
@@ -130,22 +130,13 @@ def _put(found: list[SimpleAbout], told: dict[int, SimpleAbout]) -> None:
 
 def _abouts(schema: Record, wanted: set[str], values: Sequence[bytes], numbers: Sequence[int]) -> dict[int, SimpleAbout]:
     """What the messages of these numbers are about, which have the same content."""
-    found: dict[int, SimpleAbout] = {}
-    left = list(numbers)
-    while left:
-        try:
-            told = read_columns(schema, [values[number] for number in left], skip=HEAD, wanted=wanted)
-        except BadValueError as error:
-            good, bad = left[: error.number], left[error.number]
-            reason = f"{_BROKEN}: in {error.field}, {error.reason}."
-            found[bad] = SimpleAbout(SimpleKind.UNREADABLE, reason=reason)
-            found |= _abouts(schema, wanted, values, good)
-            left = left[error.number + 1 :]
-        else:
-            columns = {field.name: told.field(number).to_pylist() for number, field in enumerate(told.type)}
-            rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-            return found | {number: _about(schema.name, row) for number, row in zip(left, rows, strict=True)}
-    return found
+    told = read_sound(schema, [values[number] for number in numbers], skip=HEAD, wanted=wanted)
+    found = {}
+    for place, error in told.bad.items():
+        found[numbers[place]] = SimpleAbout(SimpleKind.UNREADABLE, reason=f"{_BROKEN}: in {error.field}, {error.reason}.")
+    columns = {field.name: told.rows.field(number).to_pylist() for number, field in enumerate(told.rows.type)}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return found | {numbers[place]: _about(schema.name, row) for place, row in zip(told.numbers, rows, strict=True)}
 
 
 def _about(kind: str, told: dict[str, object]) -> SimpleAbout:

@@ -7,7 +7,8 @@ found for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,19 +89,46 @@ def read_columns(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wa
     ``skip`` is the number of bytes before each value (a frame). ``wanted`` are the fields of a record that the array shall have;
     the others are only stepped over. Raises BadValueError for the first value that cannot be read.
     """
+    found = read_sound(schema, values, skip=skip, wanted=wanted)
+    if found.bad:
+        raise found.bad[min(found.bad)]
+    return found.rows
+
+
+class SoundValues(NamedTuple):
+    """The values that can be read, and why the others cannot."""
+
+    numbers: Sequence[int]
+    """Which of the values they are, in rising order."""
+    rows: pa.Array
+    """As :func:`read_columns` gives them."""
+    bad: Mapping[int, BadValueError]
+    """By number of the value."""
+
+
+def read_sound(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wanted: Collection[str] | None = None) -> SoundValues:
+    """As :func:`read_columns`, for values some of which may not have been written with the schema. Never raises for a value."""
     if wanted is not None and not isinstance(schema, Record):
         raise ValueError("only a record has fields")
+    bad: dict[int, BadValueError] = {}
+    numbers = np.arange(len(values))
     while True:
         try:
-            return _read(schema, values, skip, wanted)
-        except BadValueError as error:
-            # An earlier value may fail at a later field.
-            found, values = error, values[: error.number]
-        try:
-            _read(schema, values, skip, wanted)
-        except BadValueError:
-            continue
-        raise found
+            rows = _read(schema, [values[number] for number in numbers.tolist()] if bad else values, skip, wanted)
+        except _UnsoundError as error:
+            for number in numbers[error.owners].tolist():
+                bad[number] = BadValueError(number, error.field, error.reason)
+            numbers = np.delete(numbers, error.owners)
+        else:
+            return SoundValues(numbers.tolist(), rows, bad)
+
+
+class _UnsoundError(Exception):
+    """All values that fail at one step, so that many bad ones take few attempts: their numbers, rising, each once."""
+
+    def __init__(self, owners: Positions, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.owners, self.field, self.reason = np.unique(owners), field, reason
 
 
 def _read(schema: AvroType, values: Sequence[bytes], skip: int, wanted: Collection[str] | None) -> pa.Array:
@@ -126,9 +154,9 @@ class _Reader:
         self._field = ""
 
     def require(self, sound: Mask, owner: Positions, reason: str) -> None:
-        """Raises BadValueError unless all are sound."""
+        """Raises _UnsoundError unless all are sound."""
         if not sound.all():
-            raise BadValueError(int(owner[np.argmin(sound)]), self._field, reason)
+            raise _UnsoundError(owner[~sound], self._field, reason)
 
     def read(self, schema: AvroType, at: Positions, owner: Positions) -> tuple[pa.Array, Positions]:
         """Values at positions, and the positions behind them."""
@@ -235,11 +263,8 @@ class _Reader:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
             pass
-        for number, value in enumerate(found.to_pylist()):
-            try:
-                value.decode()
-            except UnicodeDecodeError:
-                raise BadValueError(int(owner[number]), self._field, "a text is not UTF-8") from None
+        sound = np.fromiter(map(_is_utf8, found.to_pylist()), bool, len(found))
+        self.require(sound, owner, "a text is not UTF-8")
         raise AssertionError("a text that Arrow refuses is not UTF-8")
 
     def _places(self, at: Positions, owner: Positions, count: int, reason: str) -> tuple[npt.NDArray[np.int64], Positions]:
@@ -324,6 +349,14 @@ class _Reader:
         place, start = np.concatenate(places), np.concatenate(starts)
         order = np.argsort(start, kind="stable")
         return place[order], start[order], at
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def decimal_texts(values: pa.Array, scale: int) -> pa.Array:

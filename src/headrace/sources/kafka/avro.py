@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from headrace.formats.avro.columns import BadValueError, read_columns
+from headrace.formats.avro.columns import read_sound
 from headrace.formats.avro.schema import Record
 from headrace.formats.json_lines import integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
@@ -191,21 +191,14 @@ class _Told:
         if not is_long(record.field(COMMIT_TS)):
             self._bad |= dict.fromkeys(numbers, _NO_TIME)
             return
-        left = list(numbers)
-        while left:
-            try:
-                found = read_columns(record, [self._values[number] for number in left], skip=FRAME, wanted={COMMIT_TS})
-            except BadValueError as error:
-                self._read_times(record, left[: error.number])
-                self._bad[left[error.number]] = f"it cannot be read: in {error.field or 'it'}, {error.reason}."
-                left = left[error.number + 1 :]
-                continue
-            for number, commit_ts in zip(left, found.field(COMMIT_TS).to_pylist(), strict=True):
-                if 1 <= commit_ts <= MAX_TSO:
-                    self.commit_ts[number] = commit_ts
-                else:
-                    self._bad[number] = f"{COMMIT_TS} is {commit_ts}, which is not a commit ts."
-            return
+        found = read_sound(record, [self._values[number] for number in numbers], skip=FRAME, wanted={COMMIT_TS})
+        for place, error in found.bad.items():
+            self._bad[numbers[place]] = f"it cannot be read: in {error.field or 'it'}, {error.reason}."
+        for place, commit_ts in zip(found.numbers, found.rows.field(COMMIT_TS).to_pylist(), strict=True):
+            if 1 <= commit_ts <= MAX_TSO:
+                self.commit_ts[numbers[place]] = commit_ts
+            else:
+                self._bad[numbers[place]] = f"{COMMIT_TS} is {commit_ts}, which is not a commit ts."
 
 
 def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> RecordRow:

@@ -1,0 +1,62 @@
+"""Messages in Avro that do not fit their schema take no longer than others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.kafka.registry import registry_of
+from headrace.sources.kafka.avro import AvroProtocol
+from headrace.sources.kafka.debezium_avro import DebeziumAvroProtocol
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.registered import RegisteredSchemas
+from headrace.sources.kafka.simple import SimpleProtocol
+from headrace.sources.stream.records import RecordKind
+from kafka_cases import KafkaCase
+from schema_registry import running_registry
+
+MANY = 3000
+
+
+def registered(make: Callable[[RegisteredSchemas], KafkaProtocol], case: KafkaCase) -> KafkaProtocol:
+    with running_registry() as running:
+        registry = registry_of({"schema-registry": running.holding(case.name, case.schemas)})
+        assert registry is not None
+        protocol = make(RegisteredSchemas(registry))
+        protocol.read(messages_of(case, MANY))  # which fetches the schemas
+        return protocol
+
+
+def messages_of(case: KafkaCase, count: int, *, cut: bool = False) -> Messages:
+    """The first row so many times, complete or without its last byte."""
+    row = next(golden.record for golden in case.records if golden.kind == "row")
+    value = row.value or b""
+    return Messages(range(count), [value[:-1] if cut else value] * count, [row.key or b""] * count, [1_750_000_000_000] * count)
+
+
+def seconds(protocol: KafkaProtocol, messages: Messages, kind: RecordKind) -> float:
+    began = time.process_time()
+    records = protocol.read(messages)
+    taken = time.process_time() - began
+    assert set(records.column("kind").to_pylist()) == {kind}
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("make", "case"),
+    [
+        (lambda schemas: AvroProtocol(schemas, timed=True), KafkaCase("avro", "watermark-mode")),
+        (lambda schemas: DebeziumAvroProtocol(schemas, timed=True), KafkaCase("debezium-avro", "basic")),
+        (lambda _: SimpleProtocol(), KafkaCase("simple", "avro-basic")),
+    ],
+    ids=["avro", "debezium-avro", "simple"],
+)
+def test_damaged_messages_are_found_in_the_time_that_sound_ones_take(
+    make: Callable[[RegisteredSchemas], KafkaProtocol], case: KafkaCase
+) -> None:
+    protocol = registered(make, case)
+    sound = seconds(protocol, messages_of(case, MANY), RecordKind.ROWS)
+    damaged = seconds(protocol, messages_of(case, MANY, cut=True), RecordKind.UNKNOWN)
+    assert damaged < 5 * sound + 0.2, f"{damaged:.2f} s, and {sound:.2f} s for as many sound messages"
