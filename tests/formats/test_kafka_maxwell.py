@@ -281,7 +281,7 @@ def test_it_does_not_matter_where_a_range_begins(cut: int) -> None:
         for number in reversed(range(cut)):
             yield Messages([number], [values[number]])
 
-    assert order(*values[cut:], protocol=MAXWELL.behind(Earlier(backwards()))) == order(*values)[cut:]
+    assert order(*values[cut:], protocol=MAXWELL.for_range(Earlier(backwards()))) == order(*values)[cut:]
 
 
 def test_no_more_is_looked_at_than_matters() -> None:
@@ -292,7 +292,7 @@ def test_no_more_is_looked_at_than_matters() -> None:
             seen.append(number)
             yield Messages([number], [value])
 
-    assert order(row(), protocol=MAXWELL.behind(Earlier(backwards()))) == [AT + 1]
+    assert order(row(), protocol=MAXWELL.for_range(Earlier(backwards()))) == [AT + 1]
     assert seen == [0, 1, 2]
 
 

@@ -60,7 +60,7 @@ CAVEATS = (
 
 @dataclass(frozen=True)
 class AvroProtocol:
-    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+    """A ``KafkaProtocol`` that ``ReadsRanges`` (``headrace.sources.kafka.protocol``)."""
 
     schemas: RegisteredSchemas
     timed: bool = False
@@ -81,9 +81,9 @@ class AvroProtocol:
         """See ``KafkaProtocol.caveats``."""
         return () if self.timed else CAVEATS
 
-    def behind(self, earlier: EarlierMessages) -> AvroProtocol:
-        """See ``NeedsEarlierMessages``. Their times matter, unless messages have a commit ts."""
-        return self if self.timed else replace(self, _times=TimeOrder(earlier.has_later))
+    def for_range(self, earlier: EarlierMessages) -> AvroProtocol:
+        """See ``ReadsRanges``. The times of earlier messages matter, unless messages have a commit ts."""
+        return replace(self, schemas=self.schemas.for_a_read(), _times=None if self.timed else TimeOrder(earlier.has_later))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Raises SourceUnreachableError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.sources.kafka.debezium import KINDS
 from headrace.sources.kafka.line_records import rows_of_messages
-from headrace.sources.kafka.protocol import Messages, statement_in_text
+from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text
 from headrace.sources.kafka.registered import RegisteredSchemas, by_schema, schema_id_of, why_unframed
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
@@ -40,7 +40,7 @@ CAVEATS = (
 
 @dataclass(frozen=True)
 class DebeziumAvroProtocol:
-    """A :class:`headrace.sources.kafka.protocol.KafkaProtocol`."""
+    """A ``KafkaProtocol`` that ``ReadsRanges`` (``headrace.sources.kafka.protocol``)."""
 
     schemas: RegisteredSchemas
     timed: bool = False
@@ -55,6 +55,10 @@ class DebeziumAvroProtocol:
     def caveats(self) -> Sequence[str]:
         """See ``KafkaProtocol.caveats``."""
         return () if self.timed else CAVEATS
+
+    def for_range(self, earlier: EarlierMessages) -> DebeziumAvroProtocol:
+        """See ``ReadsRanges``. Earlier messages do not matter."""
+        return replace(self, schemas=self.schemas.for_a_read())
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out. Raises SourceUnreachableError."""

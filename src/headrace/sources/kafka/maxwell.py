@@ -29,7 +29,7 @@ from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 @dataclass(frozen=True)
 class MaxwellProtocol:
-    """A ``KafkaProtocol`` that ``NeedsEarlierMessages`` (``headrace.sources.kafka.protocol``)."""
+    """A ``KafkaProtocol`` that ``ReadsRanges`` (``headrace.sources.kafka.protocol``)."""
 
     time_zone: str = "UTC"
     name: str = "maxwell"
@@ -39,8 +39,8 @@ class MaxwellProtocol:
     _order: OffsetOrder | None = field(default=None, compare=False)
     """What was before the messages that are read next; ``None``: each time nothing."""
 
-    def behind(self, earlier: EarlierMessages) -> MaxwellProtocol:
-        """See ``NeedsEarlierMessages``. They are looked at only as far as they matter."""
+    def for_range(self, earlier: EarlierMessages) -> MaxwellProtocol:
+        """See ``ReadsRanges``. Earlier messages are looked at only as far as they matter."""
         return replace(self, _order=OffsetOrder(map(_before, earlier.backwards())))
 
     def read(self, messages: Messages) -> pa.RecordBatch:

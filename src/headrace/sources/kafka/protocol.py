@@ -111,10 +111,13 @@ class EarlierMessages(Protocol):
 
 
 @runtime_checkable
-class NeedsEarlierMessages(Protocol):
-    """A :class:`KafkaProtocol` in which the meaning of a message depends on those before it in its partition."""
+class ReadsRanges(Protocol):
+    """A :class:`KafkaProtocol` that keeps something while it reads a range.
 
-    def behind(self, earlier: EarlierMessages) -> KafkaProtocol:
+    For example, the meaning of a message may depend on those before it in its partition.
+    """
+
+    def for_range(self, earlier: EarlierMessages) -> KafkaProtocol:
         """The protocol for the messages of one range, which its ``read`` has to be given in their order.
 
         It may ask for ``earlier`` ones while it reads.

@@ -26,7 +26,7 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.sources.kafka.earlier_messages import MessagesBefore
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
-from headrace.sources.kafka.protocol import KafkaProtocol, Messages, NeedsEarlierMessages, in_parts, lacks_column
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages, ReadsRanges, in_parts, lacks_column
 from headrace.sources.kafka.protocols import detected, protocol_of, undetected
 from headrace.sources.stream.reader import BadRecordError
 
@@ -258,8 +258,8 @@ class KafkaReader:
         topic, number = self.options.topics.place(of.partition)
         with self.cluster.connect() as client, MessagesBefore(self.cluster, topic, number, of.start) as earlier:
             protocol = self.protocol
-            if isinstance(protocol, NeedsEarlierMessages):
-                protocol = protocol.behind(earlier)
+            if isinstance(protocol, ReadsRanges):
+                protocol = protocol.for_range(earlier)
             with closing(_fetched(client, topic, number, of, with_keys=protocol.has_keys)) as fetched:
                 yield from map(protocol.read, chain.from_iterable(map(in_parts, fetched)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
 from headrace.kafka.registry import SchemaRegistry, UnknownSchemaError
@@ -18,6 +18,12 @@ _GLUE = b"\x03\x00"
 _GLUE_FRAME = 18
 _IN_GLUE = "it names its schema by AWS Glue's UUID, and Headrace reads only registries with Confluent's API."
 _NO_FRAME = "its first bytes do not name a schema of a registry. The protocol may be another one."
+_MOST_UNKNOWN = 1000
+"""Behind so many schemas that are not known, others need not be asked for: nothing is applied behind the first message of one."""
+_NOT_ASKED = (
+    "its schema was not asked for, since {count} others that messages before it name are not known to the registry {url}. Check "
+    "protocol and schema-registry in the source's URI."
+)
 # A schema of an id never changes, so all readers of a process share what they fetched.
 _FETCHED: dict[tuple[SchemaRegistry, int], Record] = {}
 _MOST_FETCHED = 10_000
@@ -46,6 +52,12 @@ class RegisteredSchemas:
     """The schemas of a registry. Picklable; each process fetches a schema once."""
 
     registry: SchemaRegistry
+    _unknown: dict[int, str] | None = field(default=None, compare=False, repr=False)
+    """Why schemas that a read has asked for are not known, by their ids; ``None`` outside one."""
+
+    def for_a_read(self) -> RegisteredSchemas:
+        """The same for one read, which asks only once for a schema that is not known: it may be registered later."""
+        return replace(self, _unknown={})
 
     def find(self, schema_id: int) -> Record | str:
         """The record with which messages of an id were written, or why it is unknown, as the end of a sentence.
@@ -55,11 +67,18 @@ class RegisteredSchemas:
         key = self.registry, schema_id
         if key in _FETCHED:
             return _FETCHED[key]
+        unknown = {} if self._unknown is None else self._unknown
+        if schema_id in unknown:
+            return unknown[schema_id]
+        if len(unknown) >= _MOST_UNKNOWN:
+            return _NOT_ASKED.format(url=self.registry.url, count=_MOST_UNKNOWN)
         found = self._fetched(schema_id)
-        if isinstance(found, Record):  # what is missing today may be registered tomorrow
-            if len(_FETCHED) >= _MOST_FETCHED:
-                _FETCHED.clear()
-            _FETCHED[key] = found
+        if isinstance(found, str):
+            unknown[schema_id] = found
+            return found
+        if len(_FETCHED) >= _MOST_FETCHED:
+            _FETCHED.clear()
+        _FETCHED[key] = found
         return found
 
     def _fetched(self, schema_id: int) -> Record | str:
