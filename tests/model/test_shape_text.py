@@ -45,6 +45,7 @@ SCHEMAS = {
     "handle_key": NAMES,
     "indexes": st.lists(st.builds(Index, **INDEXES), max_size=3).map(tuple),
     "registered": st.integers(0, (1 << 32) - 1),
+    "named_in": TEXTS,
 }
 BESIDE = {"incarnation": st.integers(0, MAX_TSO), "version": st.integers(0, MAX_TSO), "partitioning": TEXTS, "collation": TEXTS}
 ORDERS = TableSchema(
@@ -58,6 +59,7 @@ def test_every_shape_is_read_back_as_it_was(schema: TableSchema) -> None:
     text = shape_to_text(schema)
     assert shape_from_text(text) == schema
     assert shape_from_text(text).registered == schema.registered, "which equality leaves out"
+    assert shape_from_text(text).named_in == schema.named_in, "which it leaves out, too"
     assert text.isascii()
     assert shape_to_text(shape_from_text(text)) == text
 

@@ -343,6 +343,64 @@ def test_a_time_is_compared_with_those_before_its_range(scene: Scene) -> None:
     assert "partition 0, offset 1: Kafka keeps an earlier time for it than for a record before it" in scene.told
 
 
+# --- names that Avro does not allow -----------------------------------------------------------------------------------------
+
+OTHER_KEY, OTHER = KEY | {"name": "a_b"}, VALUE | {"name": "a_b"}
+OTHER_KEY_ID, OTHER_ID = 17, 18
+
+
+def put_other(scene: Scene, key: int) -> tuple[bytes, bytes]:
+    row = {"id": key, "v": "x", "_tidb_op": "c", "_tidb_commit_ts": tso(5)}
+    scene.register({OTHER_KEY_ID: OTHER_KEY, OTHER_ID: OTHER})
+    return framed(OTHER_KEY_ID, OTHER_KEY, {"id": key}), framed(OTHER_ID, OTHER, row)
+
+
+def statement(second: int, query: str, table: str) -> tuple[None, bytes]:
+    return None, b"\x01" + json.dumps({"query": query, "schema": "shop", "table": table, "commitTs": tso(second)}).encode()
+
+
+def test_two_tables_that_have_one_name_in_avro_are_not_mixed(scene: Scene) -> None:
+    scene.timed = True
+    columns = "(id INT PRIMARY KEY, v VARCHAR(20))"
+    scene.write(
+        statement(1, f"CREATE TABLE `a-b` {columns}", "a-b"),
+        statement(2, f"CREATE TABLE a_b {columns}", "a_b"),
+        statement(2, f"CREATE TABLE a {columns}", "a"),
+        put_other(scene, 1),
+    )
+    scene.put(1)
+    scene.write((None, b"\x02" + tso(3600 * 24).to_bytes(8, "big")))
+    assert scene.run() == 3
+    assert "table shop.a_b, partition 0, offset 0: rows of the table shop.a-b have the name shop.a_b in Avro" in scene.told
+    assert scene.rows("id") == [(1,)]
+
+
+def test_a_name_in_two_topics_may_be_of_two_tables(scene: Scene) -> None:
+    """Also if a run has read only one of them: the ledger keeps the topic."""
+    topics = [scene.kafka.make_topic(name=f"{scene.topic}-{name}") for name in ("a_b", "a-b")]
+    scene.params = {"topics": f"{scene.topic}-*"}
+    for number, code in enumerate((0, 0, 3)):
+        scene.topic = topics[number // 2]
+        scene.write(put_other(scene, number))
+        scene.topic = scene.path
+        assert scene.run() == code
+    assert (
+        f"table shop.a_b, partition {topics[1]}/0, offset 0: records with its name are in the topic {topics[0]} and in "
+        in scene.told
+    )
+
+
+def test_a_name_that_only_one_table_can_have_may_be_in_two_topics(scene: Scene) -> None:
+    scene.kafka.make_topic(name=f"{scene.topic}-2")
+    scene.params = {"topics": f"{scene.topic}-*"}
+    scene.put(1)
+    scene.topic = f"{scene.path}-2"
+    scene.put(2)
+    scene.topic = scene.path
+    assert scene.run() == 0
+    assert scene.rows("id") == [(1,), (2,)]
+
+
 # --- schemas that change ----------------------------------------------------------------------------------------------------
 
 

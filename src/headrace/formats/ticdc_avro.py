@@ -67,6 +67,16 @@ def table_of(record: Record) -> TableId:
     return TableId(record.namespace.rpartition(".")[2], record.name)
 
 
+def table_in_avro(table_id: TableId) -> TableId:
+    """The name that a table has in its records."""
+    return TableId(avro_name(table_id.database), avro_name(table_id.table))
+
+
+def is_certain(table_id: TableId) -> bool:
+    """Whether only the table of this name has this name in its records."""
+    return "_" not in table_id.database + table_id.table
+
+
 def columns_of(record: Record) -> list[Field]:
     """The fields that are columns."""
     return [field for field in record.fields if field.name not in OWN_FIELDS]

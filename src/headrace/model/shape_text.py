@@ -37,7 +37,7 @@ def kept_shape_from_text(incarnation: int, version: int, text: str) -> TableShap
 
 
 def shape_to_text(schema: TableSchema) -> str:
-    """The shape as ASCII text. Equal shapes from the same registered schema, or from none, give equal texts."""
+    """The shape as ASCII text. Equal shapes, with the same fields that equality leaves out, give equal texts."""
     return _text(schema, {})
 
 

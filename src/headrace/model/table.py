@@ -157,6 +157,8 @@ class TableSchema:
     indexes: tuple[Index, ...] = ()
     registered: int = field(default=0, compare=False)
     """The id of the schema in a registry that the shape was made from; 0 for a shape that statements made."""
+    named_in: str = field(default="", compare=False)
+    """The part of the stream whose records have this name, if other tables may have it there; empty if the name is certain."""
 
     @cached_property
     def told(self) -> str:

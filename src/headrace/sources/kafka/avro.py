@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.avro.columns import read_sound
 from headrace.formats.avro.schema import Record
 from headrace.formats.json_lines import integer_of, read_object, text_of
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
-from headrace.formats.ticdc_avro import COMMIT_TS, is_long, shape_of, table_of
+from headrace.formats.ticdc_avro import COMMIT_TS, is_certain, is_long, shape_of, table_in_avro, table_of
 from headrace.formats.ticdc_avro_rows import DELETION, TicdcAvroRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
@@ -47,6 +48,21 @@ _EARLIER = (
     "Kafka keeps an earlier time for it than for a record before it, so it is not known which of them came first. Set "
     "message.timestamp.type=LogAppendTime for the topic, and load the table anew."
 )
+_OTHER_NAME = (
+    "rows of the table {table_id} have the name {told} in Avro, and do not show of which table they are. Leave {table_id} out of "
+    "the changefeed with a filter rule, or rename it upstream."
+)
+_WITHOUT_ROWS = frozenset(
+    {
+        StatementKind.CREATE_DATABASE,
+        StatementKind.ALTER_DATABASE,
+        StatementKind.DROP_DATABASE,
+        StatementKind.DROP_TABLE,
+        StatementKind.CREATE_VIEW,
+        StatementKind.DROP_VIEW,
+    }
+)
+"""Schema changes behind which no rows of their tables follow."""
 _WITHOUT = "Without avro-enable-watermark, the protocol avro has no"
 CAVEATS = (
     f"{_WITHOUT} watermarks: changes are applied only with --until-end, once nothing is written to the topic any more.",
@@ -100,7 +116,10 @@ class AvroProtocol:
                 yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NOTHING.encode())
                 continue
             if self.timed and value[:1] != b"\0":
-                yield _timed(offset, key, value, told.record(key))
+                row = _timed(offset, key, value, told.record(key))
+                if row.kind is RecordKind.STATEMENT:
+                    yield from _unclear_names(row)
+                yield row
                 continue
             found = told.row(number)
             if isinstance(found, _Unknown):
@@ -126,7 +145,9 @@ class AvroProtocol:
             return _statement(value[1:], partition, offset)
         _, commit_ts, value_id, key_id = _SHAPE.unpack(value)
         schema = shape_of(self.schemas.record(value_id), self.schemas.record(key_id) if key_id else None, value_id)
-        table_id = schema.table_id
+        table_id, (topic, _, _) = schema.table_id, partition.rpartition("/")
+        if not is_certain(table_id):  # TiCDC has a topic for each table
+            schema = replace(schema, named_in=f"the topic {topic}" if topic else "the default topic")
         return StreamStatement(commit_ts, table_id.database, "", table_id, schema, partition, offset, is_inferred=True)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
@@ -224,6 +245,19 @@ def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> Recor
         reason = record
     reason = reason or why_unframed(value)
     return RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, reason.encode())
+
+
+def _unclear_names(statement: RecordRow) -> Iterator[RecordRow]:
+    """A record for each name that rows of a table of a schema change have, if it is not the table's: there may be another one."""
+    found = _statement(statement.value[1:], "", statement.offset)
+    read = read_statement(found.statement, found.database)
+    if read.kind in _WITHOUT_ROWS:
+        return
+    for table_id in dict.fromkeys(read.named):
+        told = table_in_avro(table_id)
+        if told != table_id:
+            reason = _OTHER_NAME.format(table_id=table_id, told=told).encode()
+            yield RecordRow(statement.offset, RecordKind.UNKNOWN, told.database, told.table, 0, reason)
 
 
 def _statement(text: bytes, partition: str, offset: int) -> StreamStatement:

@@ -34,6 +34,12 @@ _VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 _BEGINNINGS = frozenset({StatementKind.CREATE_TABLE, StatementKind.TRUNCATE_TABLE})
 _OF_DATABASES = frozenset({StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE})
 
+_OF_TWO = (
+    "records with its name are in {before} and in {after}. Another name may be written like its own there, so they may be of two "
+    "tables."
+)
+_ONE_OF_TWO = "Leave the records of one of them out of the source, or rename a table upstream, and begin anew with headrace reset."
+
 
 class StreamHistory:
     """Processes the statements of a stream. ``changes`` are their effects, ``problems`` those that cannot be handled."""
@@ -130,6 +136,15 @@ class StreamHistory:
             SchemaChange(first.commit_ts, first.table_id, events, text, first.database, names, origin=first.place, doubt=doubt)
         )
 
+    def _is_of_two(self, told: StreamStatement) -> bool:
+        """Whether rows without a statement may be of another table than those of its name before; that is a problem then."""
+        before, after = self._tables.get(told.table_id), told.schema
+        if before is None or after is None or not before.named_in or before.named_in == after.named_in:
+            return False
+        problem = _OF_TWO.format(before=before.named_in, after=after.named_in)
+        self.problems.append(Problem(told.table_id, problem, place=told.place, hint=_ONE_OF_TWO))
+        return True
+
     def _is_former(self, told: StreamStatement) -> bool:
         """Whether rows without a statement have the table's shape, or a former one, as rows do that are sent again.
 
@@ -139,7 +154,7 @@ class StreamHistory:
         return before is not None and told.schema is not None and before.registered >= told.schema.registered
 
     def _take(self, told: StreamStatement) -> None:
-        if told.is_inferred and self._is_former(told):
+        if told.is_inferred and (self._is_of_two(told) or self._is_former(told)):
             return
         names = KnownNames({told.table_id}, self._tables.keys())
         text, doubt = (told.statement, "") if told.current_is_known else self._with_databases(told)
@@ -337,7 +352,7 @@ def _each_once(statements: Iterable[StreamStatement]) -> list[StreamStatement]:
     last: StreamStatement | None = None
     last_key: tuple[int, TableId, str] | None = None
     for told in sorted(statements, key=lambda told: (told.commit_ts, told.partition, told.offset)):
-        shape = told.schema.told if told.is_inferred and told.schema is not None else ""
+        shape = f"{told.schema.told} {told.schema.named_in}" if told.is_inferred and told.schema is not None else ""
         key = (told.commit_ts, told.table_id, told.statement or shape)
         if last is None or (last.commit_ts, last.partition, last.offset) != (told.commit_ts, told.partition, told.before):
             times.clear()
