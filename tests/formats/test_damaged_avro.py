@@ -70,8 +70,8 @@ class NothingEarlier:
     def backwards(self) -> Iterator[Messages]:
         return iter(())
 
-    def has_later(self, time_ms: int) -> bool:
-        return False
+    def first_since(self, time_ms: int) -> None:
+        return None
 
 
 def named(schema_ids: Iterable[int]) -> Messages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -109,11 +109,11 @@ def taken(order: OffsetOrder, sent: Sequence[Sent]) -> tuple[list[tuple[int, Sen
     return found, stopped
 
 
-def backwards(sent: Sequence[Sent], draw: random.Random) -> Iterator[Sequence[Passed]]:
+def backwards(sent: Sequence[Sent], draw: random.Random) -> Iterator[tuple[int, Sequence[Passed]]]:
     end = len(sent)
     while end:
         start = max(0, end - draw.randint(1, 4))
-        yield [change.passed for change in sent[start:end]]
+        yield start, [change.passed for change in sent[start:end]]
         end = start
 
 
@@ -185,17 +185,46 @@ def test_after_two_restarts_the_order_is_unknown() -> None:
     assert order.take_statement([A], AT + 5) == [A]
 
 
+def order_behind(parts: Sequence[Sequence[Passed]], seen: list[int], first_since: Callable[[int], int | None]) -> OffsetOrder:
+    """Behind parts of one row or schema change each; ``seen`` gets the offsets of those that are looked at."""
+
+    def earlier() -> Iterator[tuple[int, Sequence[Passed]]]:
+        for offset in reversed(range(len(parts))):
+            seen.append(offset)
+            yield offset, parts[offset]
+
+    return OffsetOrder(earlier(), first_since)
+
+
 def test_only_as_much_is_looked_at_as_shows_a_second_one_of_the_table() -> None:
     parts = [[Passed((A,), AT - SECOND)], [Passed((A,), AT)], [Passed((B,), AT + SECOND)]]
-    seen = []
-
-    def earlier() -> Iterator[Sequence[Passed]]:
-        for part in reversed(parts):
-            seen.append(part)
-            yield part
-
-    order = OffsetOrder(earlier())
+    seen: list[int] = []
+    order = order_behind(parts, seen, lambda _: 0)
     assert order.of_row(B, AT + 2 * SECOND) == AT + 2 * SECOND
-    assert len(seen) == 1
+    assert seen == [2]
     assert order.of_row(A, AT) == AT
-    assert len(seen) == 3
+    assert seen == [2, 1, 0]
+
+
+def test_nothing_is_looked_at_that_was_written_more_than_an_hour_before() -> None:
+    at = 10_000 * SECOND
+    parts = [[Passed((A,), at - 9000 * SECOND)], [Passed((A,), at + 5, is_statement=True)], *[[Passed((B,), at)]] * 3]
+    asked, seen = [], []
+
+    def first_since(time_ms: int) -> int | None:
+        asked.append(time_ms)
+        return {6_400_000: 1, 106_400_000: None}[time_ms]
+
+    order = order_behind(parts, seen, first_since)
+    assert order.of_row(A, at + 100_000 * SECOND) == at + 100_000 * SECOND
+    assert seen == []
+    assert [order.of_row(A, at), order.of_row(B, at), order.of_row(B, at)] == [at, at, at]
+    assert seen == [4, 3, 2, 1]
+    assert asked == [106_400_000, 6_400_000]
+
+
+def test_a_schema_change_that_comes_again_is_looked_for_as_far_back() -> None:
+    parts = [[], [Passed((A,), AT + 5, is_statement=True)], [Passed((A,), AT)]]
+    for limit, unknown in ((1, [A]), (2, [])):
+        order = order_behind(parts, [], lambda _, limit=limit: limit)  # type: ignore[misc]
+        assert order.take_statement([A], AT + 5) == unknown

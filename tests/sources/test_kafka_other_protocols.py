@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from harness import run_once
 from headrace.cli.main import main
+from headrace.model.stream import Range
+from headrace.sources.kafka.source import open_source
 from headrace.testing.engine import LocalEngine
-from kafka_cases import KafkaCase
+from kafka_cases import KafkaCase, tso
 from kafka_server import KafkaBroker, Record
 
 pytestmark = [pytest.mark.server, pytest.mark.pipeline]
@@ -89,3 +93,26 @@ def test_of_a_topic_without_watermarks_inspect_says_so(kafka: KafkaBroker, capsy
     told = capsys.readouterr().out
     assert "carry no watermark and no exact commit ts. Changes are applied only with --until-end" in told
     assert "no-watermark" not in told, "which would be told of each partition, as if a changefeed did not use it"
+
+
+def test_the_rows_of_maxwell_have_the_same_order_wherever_ranges_begin(kafka: KafkaBroker) -> None:
+    """A row may need what is before its range; also with times in Kafka, which are those of the commit ts here."""
+    second = 1_750_000_000
+
+    def row(table: str, at: int) -> Record:
+        told = {"database": "d", "table": table, "type": "insert", "ts": second + at, "data": {"id": 1}}
+        return Record(json.dumps(told, separators=(",", ":")).encode(), key=bytes(7) + b"\1", timestamp_ms=(second + at) * 1000)
+
+    def truncated(table: str, at: int) -> Record:
+        told = {"type": "table-truncate", "database": "d", "table": table, "ts": tso(at) + 5, "sql": f"TRUNCATE TABLE d.{table}"}
+        return Record(json.dumps(told, separators=(",", ":")).encode(), timestamp_ms=(second + at) * 1000)
+
+    topic = kafka.make_topic()
+    kafka.write(topic, [row("a", 0), truncated("a", 1), row("b", 2), row("b", 1), row("a", 1), row("a", 9000), row("b", 9000)])
+    reader = open_source(kafka.uri(topic, protocol="maxwell")).event_source.reader
+    (whole,) = reader.records(Range("0", 0, 7, 0))
+    assert [commit_ts - tso(0) for commit_ts in whole.column("commit_ts").to_pylist()][:5] == [
+        *(0, tso(1) + 5 - tso(0), tso(2) - tso(0), tso(1) - tso(0), tso(1) + 6 - tso(0)),
+    ]
+    parts = [batch for offset in range(7) for batch in reader.records(Range("0", offset, offset + 1, 0))]
+    assert pa.Table.from_batches(parts).combine_chunks().equals(pa.Table.from_batches([whole]).combine_chunks())

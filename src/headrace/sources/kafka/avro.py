@@ -99,7 +99,8 @@ class AvroProtocol:
 
     def for_range(self, earlier: EarlierMessages) -> AvroProtocol:
         """See ``ReadsRanges``. The times of earlier messages matter, unless messages have a commit ts."""
-        return replace(self, schemas=self.schemas.for_a_read(), _times=None if self.timed else TimeOrder(earlier.has_later))
+        times = None if self.timed else TimeOrder(lambda time_ms: earlier.first_since(time_ms + 1) is not None)
+        return replace(self, schemas=self.schemas.for_a_read(), _times=times)
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Raises SourceUnreachableError."""

@@ -52,10 +52,11 @@ class MessagesBefore:
                 batches = list(self._client.fetch_values(self.topic, self.partition, start, end))
             except SourceLostError:
                 return
-            yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
+            if batches:
+                yield Messages([o for offsets, _ in batches for o in offsets], [v for _, values in batches for v in values])
             end, step = start, min(2 * step, BATCH_MESSAGES)
 
-    def has_later(self, time_ms: int) -> bool:
-        """See ``EarlierMessages.has_later``. Raises SourceUnreachableError."""
-        found = self._client.offset_from_time(self.topic, self.partition, time_ms + 1)
-        return found is not None and found < self.end
+    def first_since(self, time_ms: int) -> int | None:
+        """See ``EarlierMessages.first_since``. Raises SourceUnreachableError."""
+        found = self._client.offset_from_time(self.topic, self.partition, time_ms)
+        return found if found is not None and found < self.end else None

@@ -41,7 +41,7 @@ class MaxwellProtocol:
 
     def for_range(self, earlier: EarlierMessages) -> MaxwellProtocol:
         """See ``ReadsRanges``. Earlier messages are looked at only as far as they matter."""
-        return replace(self, _order=OffsetOrder(map(_before, earlier.backwards())))
+        return replace(self, _order=OffsetOrder(map(_before, earlier.backwards()), earlier.first_since))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts."""
@@ -77,10 +77,11 @@ def _rows(offset: int, value: bytes, order: OffsetOrder, *, foreign: bool) -> It
             yield RecordRow(offset, _KINDS[kind], database, table, commit_ts, text)
 
 
-def _before(messages: Messages) -> Sequence[Passed]:
-    """The rows and schema changes in messages."""
+def _before(messages: Messages) -> tuple[int, Sequence[Passed]]:
+    """The first offset of messages, and the rows and schema changes in them."""
     events = (event for value in messages.values for event in read_events(value) if event.kind is not MaxwellKind.UNREADABLE)
-    return [Passed(_tables_of(e), e.commit_ts, e.kind is MaxwellKind.STATEMENT) for e in events]
+    passed = [Passed(_tables_of(e), e.commit_ts, e.kind is MaxwellKind.STATEMENT) for e in events]
+    return messages.offsets[0], passed
 
 
 def _passed(event: MaxwellEvent, order: OffsetOrder) -> Iterator[MaxwellEvent]:

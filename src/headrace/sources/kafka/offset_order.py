@@ -9,19 +9,24 @@ If TiCDC is restarted, it sends rows and schema changes again from a while befor
 change end those that were after it for certain: behind them, rows of its second are repeated, or the change comes again. If the
 change, or one before it, comes again behind rows of its second, these rows may have been before it, unless rows of a later second
 come right behind them. Then the order is unknown.
+
+What was before is looked at back to the time of the row or schema change, less an hour for clocks that differ: nothing of its
+second can have been written earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.model.table import TableId
-from headrace.model.tso import LOGICAL_BITS
+from headrace.model.tso import LOGICAL_BITS, tso_to_ms
 
 SECOND = 1000 << LOGICAL_BITS
 """A second, as a difference of commit ts (TSO)."""
+_CLOCKS_MS = 3_600_000
+"""How far the clock that gives Kafka's times may be behind the one of commit ts."""
 REPEATED = (
     "the schema change comes again behind rows of its second, because TiCDC was restarted. The protocol does not show which of "
     "these rows were before it. Load the table anew."
@@ -69,12 +74,23 @@ class _Behind:
         return self.other is None or self.other < self.first
 
 
+def _anywhere(time_ms: int) -> int | None:
+    return 0
+
+
 @dataclass
 class OffsetOrder:
     """What is known of a partition at a place in it. What was before is looked at only as far as it matters."""
 
-    earlier: Iterator[Sequence[Passed]] = field(default_factory=lambda: iter(()))
-    """What is before the first row or schema change that is taken: parts of it, from the last one to the first one."""
+    earlier: Iterator[tuple[int, Sequence[Passed]]] = field(default_factory=lambda: iter(()))
+    """What is before the first row or schema change that is taken: parts of it, from the last one to the first one, each with the
+    offset at which it begins."""
+    first_since: Callable[[int], int | None] = _anywhere
+    """The offset of the first part of ``earlier`` that was written at a time (ms since 1970) or later; ``None`` if none was."""
+    _begins: int | None = None
+    """Where the last part begins that was looked at; ``None`` if none was."""
+    _limits: dict[int, int | None] = field(default_factory=dict)
+    """What ``first_since`` told for an hour before each second (TSO)."""
     _is_complete: bool = False
     """Whether nothing is left in ``earlier``."""
     _tables: dict[TableId, _Behind] = field(default_factory=dict)
@@ -83,7 +99,7 @@ class OffsetOrder:
         """The commit ts of the next row, whose second begins at ``commit_ts`` (TSO)."""
         table = self._table(table_id)
         table.add(commit_ts)
-        while table.statement is None and table.other is None:
+        while table.statement is None and table.other is None and self._may_be_before(commit_ts):
             self._look_back()
         if table.other is None and table.statement and commit_ts == _second(table.statement):
             return table.statement + 1
@@ -92,7 +108,8 @@ class OffsetOrder:
     def take_statement(self, tables: Sequence[TableId], commit_ts: int) -> Sequence[TableId]:
         """Passes a schema change of tables, with its commit ts (TSO). Returns those of which rows before it have no known order."""
         changed = {table_id: self._table(table_id) for table_id in tables}
-        while any(table.statement is None for table in changed.values()):
+        second = _second(commit_ts)
+        while any(table.statement is None for table in changed.values()) and self._may_be_before(second):
             self._look_back()
         self._tables |= {table_id: _Behind(commit_ts) for table_id in changed}
         return [table_id for table_id, table in changed.items() if table.is_unknown(commit_ts)]
@@ -100,10 +117,18 @@ class OffsetOrder:
     def _table(self, table_id: TableId) -> _Behind:
         return self._tables.setdefault(table_id, _Behind(0 if self._is_complete else None))
 
+    def _may_be_before(self, second: int) -> bool:
+        """Whether what was not looked at so far may have a schema change of this second (TSO), or a later one."""
+        if second not in self._limits:
+            self._limits[second] = self.first_since(tso_to_ms(second) - _CLOCKS_MS)
+        limit = self._limits[second]
+        return limit is not None and (self._begins is None or limit < self._begins)
+
     def _look_back(self) -> None:
         """Adds an earlier part to what is known."""
-        part = next(self.earlier, None)
-        if part is None:
+        begins, part = next(self.earlier, (None, ()))
+        self._begins = begins
+        if begins is None:
             self._is_complete = True
             for table in self._tables.values():
                 table.statement = table.statement or 0

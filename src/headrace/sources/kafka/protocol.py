@@ -102,11 +102,11 @@ class EarlierMessages(Protocol):
     """The messages of a partition before a range, as far as Kafka still keeps them. What is asked is fetched at once."""
 
     def backwards(self) -> Iterator[Messages]:
-        """Them all, in parts from the last one to the first one, with values only."""
+        """Them all, in parts from the last one to the first one, none of them empty, with values only."""
         ...
 
-    def has_later(self, time_ms: int) -> bool:
-        """Whether one of them has a time after this one (milliseconds since 1970)."""
+    def first_since(self, time_ms: int) -> int | None:
+        """The offset of the first of them whose time in Kafka is this one or later (ms since 1970); ``None`` for none."""
         ...
 
 
