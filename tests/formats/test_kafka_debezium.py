@@ -309,6 +309,14 @@ def test_a_column_that_is_missing_is_not_taken_as_null() -> None:
     assert (caught.value.record, caught.value.column) == (1, "x")
 
 
+def test_an_old_row_that_is_null_does_not_hide_a_missing_column() -> None:
+    x = Column("x", ColumnType(TypeKind.INT))
+    assert rows_of(written("u", before=None, after={"id": 1, "x": None}), columns=[x])[0]["x"] is None
+    with pytest.raises(BadRecordError, match="The columns of the row are not those") as caught:
+        rows_of(inserted(x=1), written("u", before=None, after={"id": 1}), columns=[x])
+    assert (caught.value.record, caught.value.column) == (1, "x")
+
+
 # --- conversions ------------------------------------------------------------------------------------------------------------
 
 

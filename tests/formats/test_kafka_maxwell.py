@@ -129,6 +129,22 @@ def test_a_row_that_cannot_be_read_is_told_with_its_record(value: bytes, column:
     assert caught.value.column == column
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        event("insert", data=ROW, old=None),
+        event("update", data=ROW, old={"b": None}).replace(b'"type":', b'"type": '),
+        event("insert", data={**ROW, "b": ":null"}),
+    ],
+)
+def test_what_looks_like_a_null_of_a_column_does_not_hide_a_missing_one(other: bytes) -> None:
+    assert rows_of(other)[-1]["id"] == 1
+    lacking = {name: value for name, value in ROW.items() if name != "b"}
+    with pytest.raises(BadRecordError, match="The columns of the row are not those") as caught:
+        rows_of(other, event("insert", data=lacking))
+    assert caught.value.column == "b"
+
+
 def test_a_deletion_may_have_the_handle_key_only() -> None:
     (row,) = rows_of(event("delete", old={"id": 7}))
     assert (row[KIND], row["id"], row["b"]) == (RowKind.DELETE, 7, None)

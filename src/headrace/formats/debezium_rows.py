@@ -24,7 +24,7 @@ from headrace.formats.base import DecodeError
 from headrace.formats.counted_times import dates, datetimes, moments, times
 from headrace.formats.debezium_messages import ROW_OPERATIONS
 from headrace.formats.debezium_unclear import EPOCH, unclear
-from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
+from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, numbers_from_members
 from headrace.model.table import Column, TableSchema
@@ -59,13 +59,8 @@ class DebeziumRowReader:
         To Arrow a column that is missing looks like NULL. So there must be as many nulls in the text as in the columns.
         """
         found = read_lines(lines, self.single_schema, unexpected="error")
-        inserted, deleted = (pc.sum(pc.equal(found.column("op"), op)).as_py() or 0 for op in ("c", "d"))
-        nulls = inserted + deleted  # each writes the row that it does not have
-        for side in SIDES:
-            nulls += sum(column.null_count for column in found.column(side).drop_null().flatten())
-        texts = b"\n".join(lines)
-        # The quotes in strings are escaped, so none of these is in one. A name that ends with a backslash is not counted.
-        if texts.count(b'":null') - texts.count(b'\\":null') != nulls:
+        nulls = sum(column.null_count for side in SIDES for column in found.column(side).drop_null().flatten())
+        if null_columns(b"\n".join(lines), (column.name for column in self.schema.row_columns), found.schema.names) != nulls:
             raise ValueError("a column is missing, or it cannot be seen that none is")
         return found
 

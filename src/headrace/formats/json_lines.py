@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.json
@@ -50,11 +50,26 @@ def null_members(text: bytes, names: Iterable[str]) -> int:
     """How many members are null in lines of JSON without blanks between their parts, at any depth.
 
     Strings that contain JSON do not count: their quotes are escaped, or begin the string. ``names`` are those of members. Raises
-    ValueError if one ends as such a string begins.
+    ValueError if one ends as such a string begins, or begins as a null looks.
     """
-    if any(name.endswith(("\\", ":")) for name in names):
+    if any(name.endswith(("\\", ":")) or name.startswith(":null") for name in names):
         raise ValueError("nulls cannot be counted")
     return text.count(b'":null') - text.count(b'\\":null') - text.count(b':":null')
+
+
+def null_columns(text: bytes, columns: Iterable[str], others: Collection[str]) -> int:
+    """How many columns of rows are null in lines as :func:`null_members` takes them, whose members are ``columns`` and ``others``.
+
+    Never more than there are. Raises ValueError if it cannot be seen of which kind a null is.
+    """
+    names = frozenset(columns)
+    found = null_members(text, names)
+    for other in others if found else ():
+        nulls = text.count(f'"{other}":null'.encode())
+        if nulls and other in names:
+            raise ValueError("nulls cannot be counted")
+        found -= nulls
+    return found
 
 
 class Members(dict[str, object]):

@@ -23,7 +23,8 @@ _ROW_KEY = (1).to_bytes(8, "big")
 # As TiCDC writes the beginning of a row whose names need no escape.
 _NAMED = rb'\{"database":"([^"\\\x00-\x1f]+)","table":"([^"\\\x00-\x1f]+)","type":"'
 _TABLE = re.compile(_NAMED)
-_ROW = re.compile(_NAMED + rb'(insert|update|delete)","ts":([1-9][0-9]{0,10}),"(?:data|old)":\{')
+PLAIN_ROW = re.compile(_NAMED + rb'(insert|update|delete)","ts":([1-9][0-9]{0,10}),"(?:data|old)":\{')
+"""Its groups: the names of the database and the table, the type, and the second of the commit ts."""
 _STATEMENT = re.compile(rb'\{"type":"[^"\\]*","database":"')
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 _MOST_SECONDS = MAX_TSO >> 18
@@ -59,7 +60,7 @@ class MaxwellEvent:
 
 def is_maxwell(key: bytes | None, value: bytes) -> bool:
     """Whether a message is one of this protocol: the key of rows has a version and nothing else, unlike in the Open Protocol."""
-    return (key == _ROW_KEY and _ROW.match(value) is not None) or (
+    return (key == _ROW_KEY and PLAIN_ROW.match(value) is not None) or (
         key is not None and key.startswith(b'{"ts":') and _STATEMENT.match(value) is not None
     )
 
@@ -83,7 +84,7 @@ def read_events(value: bytes) -> Iterator[MaxwellEvent]:
 
 def _plain_row(part: bytes) -> MaxwellEvent | None:
     """A row as TiCDC writes it; ``None`` for anything else."""
-    found = _ROW.match(part)
+    found = PLAIN_ROW.match(part)
     if found is None or not part.endswith(b"}}") or b"\n" in part:
         return None
     database, table, _, second = found.groups()

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
-from headrace.formats.json_lines import Members, is_unicode, read_lines, read_object
-from headrace.formats.maxwell_messages import ROW_TYPES
+from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
+from headrace.formats.maxwell_messages import PLAIN_ROW, ROW_TYPES
 from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, timestamps_to_utc
 from headrace.model.table import Column, TableSchema
@@ -61,9 +61,7 @@ class MaxwellRowReader:
         is_gone = pc.equal(found.column("type"), "delete")
         whole = [found.column("data").drop_null(), found.column("old").filter(is_gone).drop_null()]
         nulls = sum(column.null_count for side in whole for column in side.flatten())
-        texts = b"\n".join(told)
-        # The quotes in strings are escaped, so none of these is in one. A name that ends with a backslash is not counted.
-        if texts.count(b'":null') - texts.count(b'\\":null') != nulls:
+        if null_columns(b"\n".join(told), (column.name for column in self.schema.row_columns), found.schema.names) != nulls:
             raise ValueError("a column is missing, or it cannot be seen that none is")
         return found
 
@@ -124,9 +122,14 @@ class MaxwellRowReader:
 
 
 def _with_nulls_apart(line: bytes) -> bytes:
-    """The line of an update with the nulls of ``old`` in a member ``was_null``; any other line unchanged."""
-    begin = line.rfind(_OLD)
-    if b'"type":"update"' not in line or line.find(_OLD) != begin:
+    """The line of an update with the nulls of ``old`` in a member ``was_null``; any other line unchanged.
+
+    Raises ValueError for a line of which it cannot be seen whether it is an update's.
+    """
+    row, begin = PLAIN_ROW.match(line), line.rfind(_OLD)
+    if row is None or line.find(_OLD) != begin:
+        raise ValueError("the row is not written as TiCDC writes it")
+    if row[3] != b"update":
         return line
     old = line[begin + len(_OLD) - 1 : -1]
     nulls = _NULL_MEMBER.findall(old)

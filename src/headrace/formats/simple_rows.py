@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
-from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
+from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
 from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.simple_messages import ROW_TYPES
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, canonical_from_text, check_time_zone, timestamps_to_utc
@@ -31,9 +31,7 @@ _AROUND = (
     *(("commitTs", pa.int64()), ("buildTs", pa.int64()), ("schemaVersion", pa.int64()), ("handleKeyOnly", pa.bool_())),
     *(("claimCheckLocation", pa.string()), ("checksum", _CHECKSUM)),
 )
-# A null that is not a column's; a column of such a name makes messages be read one by one.
-_OTHERS = [name for name, _ in _AROUND] + ["data", "old", "corrupted", "current", "previous"]
-_OTHER_NULLS = tuple(f'"{name}":null'.encode() for name in _OTHERS)
+_OTHERS = (*(name for name, _ in _AROUND), *(field.name for field in _CHECKSUM), "data", "old")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ class SimpleRowReader:
         To Arrow a column that is missing looks like NULL. So there must be as many nulls in the text as in the columns.
         """
         found = read_lines(lines, pa.schema([*_AROUND, ("data", self._row), ("old", self._row)]), unexpected="error")
-        texts = b"\n".join(lines)
         nulls = 0
         for side in (found.column("data"), found.column("old")):
             rows = side.drop_null()
@@ -67,8 +64,7 @@ class SimpleRowReader:
                     told = column.drop_null()
                     if any(part.null_count for part in told.flatten()):
                         raise ValueError("a moment lacks its zone or its text")
-        written = null_members(texts, (column.name for column in self.schema.row_columns))
-        if written != nulls or (written and any(null in texts for null in _OTHER_NULLS)):
+        if null_columns(b"\n".join(lines), (column.name for column in self.schema.row_columns), _OTHERS) != nulls:
             raise ValueError("a column is missing, or it cannot be seen that none is")
         return found
 
