@@ -22,6 +22,8 @@ from headrace.sources.stream.records import PIECE
 _IN_ONE_MESSAGE = 16
 """``max-batch-size`` of protocols that put several rows into a message."""
 _FETCHED = 20_000
+_KEY = (1).to_bytes(8, "big")
+"""Of each message of ``maxwell``."""
 _SCHEMA = {
     "type": "struct",
     "optional": False,
@@ -54,7 +56,8 @@ def _decoding(protocol: KafkaProtocol, values: list[bytes]) -> Callable[[], int]
         rows = 0
         for start in range(0, len(values), _FETCHED):
             part = values[start : start + _FETCHED]
-            records = protocol.read(Messages(range(len(part)), part))
+            keys = [_KEY] * len(part) if protocol.has_keys else ()
+            records = protocol.read(Messages(range(len(part)), part, keys))
             rows += protocol.decode(schema_of(ORDERS), records.select(PIECE.names))[0].num_rows
         return rows
 
