@@ -25,7 +25,9 @@ _NULL = "The message does not show whether the value is NULL: for NULL, TiCDC wr
 _DIGITS = f"The message has the number rounded to a 64-bit float, which does not show more than {EXACT_DIGITS} digits."
 _ZERO = "The message does not show whether the value is a zero date or one of 1970: TiCDC writes both alike."
 _NOW = re.compile(r"(CURRENT_TIMESTAMP|NOW|LOCALTIME|LOCALTIMESTAMP)\b", re.IGNORECASE)
-_TIME = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_DATETIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.([0-9]{1,6}))?")
+_TIME = re.compile(r"(-?)([0-9]{1,3}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?")
+_FIRST_YEAR = 1901
 _1970 = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND_DIGITS = 3
@@ -86,16 +88,26 @@ def _date(default: str, _column: Column) -> int:
     return (date.fromisoformat(default) - _1970.date()).days
 
 
-def _datetime(default: str, column: Column) -> int:
+def _year(default: str, _column: Column) -> int | None:
+    """A shorter year may be stored as it was written, and TiCDC writes the one that it means."""
+    year = int(default)
+    return year if year >= _FIRST_YEAR else None
+
+
+def _datetime(default: str, column: Column) -> int | None:
+    """A text in another form, such as one with an offset, may be stored as it was written. Then it is not certain what it means."""
     if _NOW.match(default):
         return 0
-    microseconds = (datetime.fromisoformat(default).replace(tzinfo=None) - _1970) // _MICROSECOND
+    found = _DATETIME.fullmatch(default)
+    if found is None or _has_more_digits(found[1], column):
+        return None
+    microseconds = (datetime.fromisoformat(default) - _1970) // _MICROSECOND
     return microseconds if (column.type.scale or 0) > _MILLISECOND_DIGITS else microseconds // 1000
 
 
-def _time(default: str, _column: Column) -> int | None:
+def _time(default: str, column: Column) -> int | None:
     found = _TIME.fullmatch(default)
-    if found is None:
+    if found is None or _has_more_digits(found[5], column):
         return None
     sign, hours, minutes, seconds, fraction = found.groups()
     whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
@@ -103,11 +115,17 @@ def _time(default: str, _column: Column) -> int | None:
     return -count if sign else count
 
 
+def _has_more_digits(fraction: str | None, column: Column) -> bool:
+    """Whether the column rounds the fraction of a second."""
+    return len(fraction or "") > (column.type.scale or 0)
+
+
 _Read = Callable[[str, Column], object]
 _DEFAULTS: dict[TypeKind, _Read] = {
-    **dict.fromkeys(INTEGER_KINDS | {TypeKind.YEAR}, lambda default, _column: _in_64_bits(int(default))),
+    **dict.fromkeys(INTEGER_KINDS, lambda default, _column: _in_64_bits(int(default))),
     **dict.fromkeys({TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}, lambda default, _column: float(default)),
     **dict.fromkeys(CHARACTER_KINDS, _text),
+    TypeKind.YEAR: _year,
     TypeKind.DATE: _date,
     TypeKind.DATETIME: _datetime,
     TypeKind.TIME: _time,
