@@ -319,3 +319,38 @@ def test_a_value_that_is_nested_deeply_is_a_bad_one(options: CanalJsonOptions) -
     rows, error = rows_and_error(decode_canal_json(data, ID_V, options))
     assert [row[2] for row in rows] == [1]
     assert error.message == "The message is nested too deeply."
+
+
+# --- columns that a message lacks ---------------------------------------------------------------------------------------------
+
+A, B = canal("INSERT", {"id": 7, "v": None}), canal("INSERT", {"id": 8, "v": "b"})
+
+
+@pytest.mark.parametrize(("kind", "name"), [("INSERT", "ID"), ("INSERT", "V"), ("UPDATE", "ID"), ("UPDATE", "V"), ("DELETE", "ID")])
+def test_a_column_is_read_by_its_name_in_any_case(kind: str, name: str) -> None:
+    old = {"id": 1, "v": "old"} if kind == "UPDATE" else None
+    plain = canal(kind, {"id": 1, "v": "x"}, old)
+    assert decode(A, plain.replace(b'"%s"' % name.lower().encode(), b'"%s"' % name.encode()), B) == decode(A, plain, B)
+
+
+@pytest.mark.parametrize("terminator", ["\r\n", "\n", "\r", ""])
+@pytest.mark.parametrize(
+    ("message", "column"),
+    [
+        (canal("INSERT", {"id": 1}), "v"),
+        (canal("UPDATE", {"id": 1}, {"id": 1, "v": None}), "v"),
+        (canal("UPDATE", {"id": 1}, {"id": 1, "v": '"v":null'}), "v"),
+        (canal("UPDATE", {"v": ":null"}, {"id": 1}), "id"),
+        (canal("DELETE", {"v": None}), "id"),
+    ],
+)
+def test_a_column_that_a_message_lacks_is_not_taken_as_null(message: bytes, column: str, terminator: str) -> None:
+    mark = terminator.encode()
+    data = mark.join([A, message, B, b""])
+    rows, error = rows_and_error(decode_canal_json(data, ID_V, CanalJsonOptions(terminator=terminator)))
+    assert (rows, error.column, error.line) == ([(INSERT, 100, 7, None)], column, 2 if terminator else None)
+
+
+def test_a_deletion_may_have_the_handle_key_only_among_whole_ones() -> None:
+    found = decode(A, canal("DELETE", {"id": 1}), canal("DELETE", {"id": 2, "v": None}), canal("DELETE", {"id": 3, "v": '":"'}), B)
+    assert [row[2:] for row in found[1:-1]] == [(1, None), (2, None), (3, '":"')]

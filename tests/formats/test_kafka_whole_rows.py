@@ -15,6 +15,7 @@ from headrace.model.block import KIND
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
@@ -71,6 +72,18 @@ def simple(change: Change) -> bytes:
     return text({**told, "schemaVersion": 1, **{side: row for side, row in texts.items() if row}})
 
 
+def canal_json(change: Change) -> bytes:
+    def texts(row: Row) -> list[Row]:
+        return [{name: value if value is None else str(value) for name, value in row.items()}]
+
+    told = {"id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": change.kind, "es": tso(1) >> 18}
+    named = {name.lower(): name for name in change.new}  # the types are told of a column that the row lacks, too
+    types = {named.get(name, name): of for name, of in (("id", "int"), ("v", "varchar"), ("w", "varchar"))}
+    old = texts(change.old) if change.kind == UPDATE else None
+    rows = {"mysqlType": types, "old": old, "data": texts(change.old if change.kind == DELETE else change.new)}
+    return text({**told, "ts": 1, "sql": "", **rows, "_tidb": {"commitTs": tso(1)}})
+
+
 def open_protocol(change: Change) -> bytes:
     def cells(row: Row) -> Row:
         return {name: {"t": 3 if name.lower() == "id" else 15, "f": 0, "v": value} for name, value in row.items()}
@@ -85,6 +98,7 @@ WRITERS: dict[KafkaProtocol, Callable[[Change], bytes]] = {
     MaxwellProtocol(): maxwell,
     SimpleProtocol(): simple,
     OpenProtocol(): open_protocol,
+    CanalJsonProtocol(): canal_json,
 }
 
 

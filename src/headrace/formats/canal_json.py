@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headrace.formats import base
 from headrace.formats.base import DecodeError, Rejects
+from headrace.formats.canal_members import require_columns_of_rows
 from headrace.formats.canal_messages import (
     LineMessages,
     OldTexts,
@@ -123,7 +124,9 @@ def _decode_block(block: bytes, mark: bytes, reader: CanalReader, number: int) -
     try:
         table = read_block(block, reader.arrow_schema(), unexpected="ignore")
         messages = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
-        return reader.build(messages, number, len(block), OldTexts(block, mark, table.column("old"))), table.num_rows
+        rows = reader.build(messages, number, len(block), OldTexts(block, mark, table.column("old")))
+        require_columns_of_rows(block, mark, messages, reader)
+        return rows, table.num_rows
     except (ValueError, DecodeError):
         return None, 0
 

@@ -274,9 +274,11 @@ def normalise(message: object, reader: CanalReader) -> Message:
     if row is None:
         raise DecodeError("The message does not have exactly one row in data.", column="data")
     data = _texts(row, reader)
-    if message["type"] != "DELETE" and len(data) < len(reader.carried):
-        lost = next(carried.key for carried in reader.carried if carried.key not in data)
-        raise SchemaMismatchError(f"The message lacks the column {lost} that the first message has.", column=lost)
+    if len(data) < len(reader.carried):
+        needed = set(map(folded_name, reader.schema.handle_key)) if message["type"] == "DELETE" else reader.keys.keys()
+        lost = next((c.key for c in reader.carried if c.key not in data and folded_name(c.key) in needed), None)
+        if lost is not None:
+            raise SchemaMismatchError(f"The message lacks the column {lost} that the first message has.", column=lost)
     old: list[dict[str, str | None]] | None = None
     if message.get("old") is not None and message["type"] == "UPDATE":
         old_row = _row(message, "old")

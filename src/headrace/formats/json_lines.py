@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
@@ -14,6 +15,10 @@ BLANK = b" \t\r\n"
 NO_OBJECT = "it is not one JSON object."
 LONGEST_NUMBER = 40
 """The most digits of a number. Python needs long for thousands of digits, or refuses them, and no field has them."""
+
+_SEARCHED = 1 << 17
+"""The bytes that are searched at a time. Their masks stay in the cache of the processor."""
+_COLON, _N, _QUOTE, _BACKSLASH = b':n"\\'
 
 
 def read_lines(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str) -> pa.RecordBatch:
@@ -52,9 +57,15 @@ def null_members(text: bytes, names: Iterable[str]) -> int:
     Strings that contain JSON do not count: their quotes are escaped, or begin the string. ``names`` are those of members. Raises
     ValueError if one ends as such a string begins, or begins as a null looks.
     """
-    if any(name.endswith(("\\", ":")) or name.startswith(":null") for name in names):
+    if any(name.endswith(("\\", ":")) or name.startswith(":n") for name in names):
         raise ValueError("nulls cannot be counted")
-    return text.count(b'":null') - text.count(b'\\":null') - text.count(b':":null')
+    found, data = 0, np.frombuffer(text, np.uint8)
+    for start in range(0, len(data), _SEARCHED):
+        part = data[start : start + _SEARCHED + 3]
+        before, quote, colon, value = part[:-3], part[1:-2], part[2:-1], part[3:]
+        is_null = (colon == _COLON) & (value == _N) & (quote == _QUOTE) & (before != _COLON) & (before != _BACKSLASH)
+        found += int(np.count_nonzero(is_null))
+    return found
 
 
 def null_columns(text: bytes, columns: Iterable[str], others: Collection[str]) -> int:

@@ -12,8 +12,11 @@ import pyarrow as pa
 from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
 from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
+from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
 from headrace.formats.compressed_values import uncompressed_all
+from headrace.formats.json_lines import decoded
+from headrace.formats.row_images import handle_names
 from headrace.formats.statements import TimedStatement
 from headrace.model.block import COMMIT_TS, META_FIELDS, SEQ, block_schema
 from headrace.model.precision import CommitTsPrecision
@@ -89,8 +92,7 @@ class CanalJsonProtocol:
             line = as_line(value)
             if line is None:
                 raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
-            fit.require(number, line)
-            lines.append(line)
+            lines.append(fit.fitting(number, line))
         try:
             batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
         except DecodeError as error:
@@ -116,21 +118,34 @@ class _Fit:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._checked: set[tuple[frozenset[bytes], bool]] = set()
+        self._checked: dict[tuple[frozenset[bytes], bool], bool] = {}
+        """Whether messages with these types, deletions or others, have all names as they are in the first messages."""
+        self._names: dict[str, str] = {}
+        """By folded name, each column's name in the first message that has it."""
+        self._has_row_of: set[bool] = set()  # of a deletion, of another message
 
-    def require(self, number: int, line: bytes) -> None:
-        """Raises BadRecordError for the message ``number`` if it does not fit."""
+    def fitting(self, number: int, line: bytes) -> bytes:
+        """The message ``number``, with the names of columns as they are in the first messages: those alone are read together.
+
+        Raises BadRecordError if it does not fit.
+        """
         begin = line.find(_TYPES_BEGIN)
         types = line[begin + len(_TYPES_BEGIN) : line.find(b"}", begin)] if begin >= 0 else b""
         is_deletion = _DELETION in line[:begin]
+        if is_deletion not in self._has_row_of:
+            # The columns of the first row are those that are read of all, so the types do not suffice.
+            self._require_columns(number, _types_of_row(line), is_whole=not is_deletion)
+            self._has_row_of.add(is_deletion)
         what = frozenset(types[1:].split(b",")), is_deletion
-        if what in self._checked:
-            return
-        told = _types_of(types) or _types_of_row(line)
-        self._require_columns(number, told, is_whole=not is_deletion)  # a deletion may have only the key
-        self._require_bytes_or_text(number, told)
-        if types[1:]:
-            self._checked.add(what)
+        is_named = self._checked.get(what)
+        if is_named is None:
+            told = _types_of(types) or _types_of_row(line)
+            self._require_columns(number, told, is_whole=not is_deletion)  # a deletion may have only the key
+            self._require_bytes_or_text(number, told)
+            is_named = all(self._names.setdefault(folded_name(name), name) == name for name in told)
+            if types[1:]:
+                self._checked[what] = is_named
+        return line if is_named else _renamed(line, self._names)
 
     def _require_columns(self, number: int, told: Mapping[str, object], *, is_whole: bool) -> None:
         if not told:
@@ -138,7 +153,8 @@ class _Fit:
         if name := next((name for name in told if not self._schema.has_column(name)), None):
             raise bad_record(number, SchemaMismatchError("", column=name), self._schema)
         names = set(map(folded_name, told))
-        if is_whole and (lacking := next((c.name for c in self._schema.row_columns if folded_name(c.name) not in names), None)):
+        needed = self._schema.row_columns_by_name.keys() if is_whole else handle_names(self._schema)
+        if lacking := next((c.name for c in self._schema.row_columns if folded_name(c.name) in needed - names), None):
             raise lacks_column(number, lacking)
 
     def _require_bytes_or_text(self, number: int, told: Mapping[str, object]) -> None:
@@ -160,8 +176,27 @@ def _types_of(text: bytes) -> dict[str, object]:
 
 
 def _types_of_row(line: bytes) -> dict[str, object]:
-    """The columns of the row in a message that names no types; empty if they cannot be read."""
+    """The columns of the row in a message, without types; empty if they cannot be read."""
     try:
         return dict.fromkeys(json.loads(line)["data"][0], "")
     except (ValueError, RecursionError, LookupError, TypeError):
         return {}
+
+
+def _renamed(line: bytes, names: Mapping[str, str]) -> bytes:
+    """The message with these names of columns, by their folded names; as it is if it cannot be read."""
+    try:
+        message = decoded(line, DECODER)
+    except ValueError:
+        return line
+    if not isinstance(message, dict):
+        return line
+    for side in ("data", "old"):
+        rows = message.get(side)
+        if isinstance(rows, list):
+            message[side] = [_row_renamed(row, names) if isinstance(row, dict) else row for row in rows]
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def _row_renamed(row: Mapping[str, object], names: Mapping[str, str]) -> dict[str, object]:
+    return {names.get(folded_name(name), name): value for name, value in row.items()}
