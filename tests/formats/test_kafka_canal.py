@@ -117,6 +117,19 @@ def test_values_are_canonical() -> None:
     ]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("event", "sides"), [(1, {"after": ROW}), (2, {"before": ROW, "after": ROW}), (3, {"before": ROW})])
+def test_bytes_in_a_column_of_text_stop_the_table_wherever_the_row_is(
+    event: int, sides: dict[str, dict[str, str | None]], place: int
+) -> None:
+    """A shape that follows from statements may lack the default charset of a database. Values do not show that."""
+    entries = [entry(1, after={**ROW, "id": str(number)}) for number in range(2)]
+    entries.insert(place, entry(event, **sides, types={**TYPES, "b": "varbinary(20)"}))
+    with pytest.raises(BadRecordError, match="in the table it is text in place of bytes") as caught:
+        rows_of(*entries)
+    assert (caught.value.record, caught.value.column) == (place, "b")
+
+
 def test_a_deletion_may_have_the_handle_key_only() -> None:
     (row,) = rows_of(entry(3, {"id": "7"}))
     assert (row[KIND], row["id"], row["b"]) == (RowKind.DELETE, 7, None)

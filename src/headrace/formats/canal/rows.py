@@ -52,6 +52,11 @@ class CanalRowReader:
     def _names(self) -> list[bytes]:
         return [column.name.encode() for column in self.schema.row_columns]
 
+    @cached_property
+    def _fitting_types(self) -> set[tuple[bytes, ...]]:
+        """The types of whole rows that were found to fit: those of a table are few."""
+        return set()
+
     def parse(self, lines: Sequence[bytes]) -> pa.RecordBatch:
         """See ``LineReader.parse``. Rows that have not exactly the columns of the schema, in their order, are read one by one."""
         changes, new, old = [], [], []
@@ -69,14 +74,17 @@ class CanalRowReader:
             new.append(self._texts(row.before_columns if gone else row.after_columns))
             old.append(self._texts(row.before_columns) if change is Change.UPDATE else nothing)
             changes.append(change)
-        if lines and self._misfit(row.before_columns if gone else row.after_columns) is not None:
-            raise ValueError("a column is of another type")
         columns = [pa.array(texts, pa.binary()).cast(pa.string()) for side in (new, old) for texts in zip(*side, strict=True)]
         return pa.RecordBatch.from_arrays([pa.array(changes, pa.int8()), *columns], schema=self.single_schema)
 
     def _texts(self, columns: Sequence[pb.Column]) -> _Texts:
         if [column.name for column in columns] != self._names:
             raise ValueError("a row has other columns")
+        types = tuple([column.mysql_type for column in columns])
+        if types not in self._fitting_types:
+            if self._misfit(columns) is not None:
+                raise ValueError("a column is of another type")
+            self._fitting_types.add(types)
         return [None if column.is_null else column.value for column in columns]
 
     def images(self, lines: pa.RecordBatch) -> Images:
