@@ -25,6 +25,7 @@ from headrace.sources.kafka.large_options import LargeRowPlaces
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.simple import SimpleProtocol
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import PIECE, RecordKind
 from headrace.sources.ticdc_storage.stores import StoreLocation
@@ -270,6 +271,31 @@ def test_only_a_few_large_rows_are_in_memory_at_a_time(
     assert counts == [1] * decoded
     assert rows.num_rows == decoded
     assert set(rows.column("id").to_pylist()) == {2}
+
+
+OTHER_KEY = [(b'"id":"2"', b'"id":"7"'), (b'"f":11,"v":2', b'"f":11,"v":7'), (b"\x04id\x02\x04", b"\x04id\x02\x0e")]
+"""What makes a record of another row of one of the second row, as in ``SECOND_ROW``."""
+
+
+@pytest.mark.parametrize("name", CLAIM_CHECK)
+def test_a_file_with_the_row_of_another_record_is_not_used_for_it(name: str) -> None:
+    case = case_of(name)
+    protocol = {"canal-json": CanalJsonProtocol(), "open-protocol": OpenProtocol()}.get(name.partition("/")[0], SimpleProtocol())
+    records = protocol.read(messages_of(case))
+    ((table_id, schema, piece),) = pieces_of(records, history_of(protocol, records))
+    large = [row for row in piece.to_pylist() if row["value"].startswith(b"\0")]
+    places = LargeRowPlaces(StoreLocation.of_folder(str(case.claim_check)))
+    for own in large[:2] + large[3:]:  # an insert, an update and a deletion
+        other = own["value"]
+        for before, after in OTHER_KEY:
+            other = other.replace(before, after)
+        assert other != own["value"]
+        both = pa.RecordBatch.from_pylist([own, {**own, "value": other}], schema=PIECE)
+        rows, counts = decode_rows(protocol, places, table_id, schema, both)
+        assert (len(counts), set(rows.column("id").to_pylist())) == (1, {2})
+        with pytest.raises(BadRecordError, match="it holds the row of another record, whose id is '2' and not '7'") as stopped:
+            decode_rows(protocol, places, table_id, schema, both.slice(1))
+        assert (stopped.value.record, stopped.value.column) == (0, "id")
 
 
 def test_records_before_a_missing_file_are_decoded_first(tmp_path: Path) -> None:

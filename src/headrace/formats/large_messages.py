@@ -75,11 +75,11 @@ def message_of_file(content: bytes) -> tuple[bytes, bytes]:
 
 
 def carried_columns(message: bytes) -> frozenset[str]:
-    """The folded names of the columns that a message's row has. Raises ValueError, the end of a sentence."""
+    """The folded names of the columns that a message's row has, maybe none. Raises ValueError, the end of a sentence."""
     found = read_object(message)
     rows = (found.get(side) for side in ("data", "old", "u", "d"))
     for row in rows:
         only = row[0] if isinstance(row, list) and len(row) == 1 else row
         if isinstance(only, Members) and only:
             return frozenset(map(folded_name, only))
-    raise ValueError("it has no columns.")
+    return frozenset()

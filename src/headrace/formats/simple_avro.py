@@ -170,15 +170,12 @@ _KINDS = {
 
 
 def carried_columns(message: bytes) -> frozenset[str]:
-    """The folded names of the columns that a message's row has. Raises ValueError, the end of a sentence."""
+    """The folded names of the columns that a message's row has, maybe none. Raises ValueError, the end of a sentence."""
     try:
         (told,) = read_columns(row_schema(), [message], skip=HEAD, wanted={"data", "old"}).to_pylist()
     except BadValueError as error:
         raise ValueError(f"{_BROKEN}: in {error.field}, {error.reason}.") from None
-    names = [entry["key"] for entry in told["data"] or told["old"] or ()]
-    if not names:
-        raise ValueError("it has no columns.")
-    return frozenset(map(folded_name, names))
+    return frozenset(folded_name(entry["key"]) for entry in told["data"] or told["old"] or ())
 
 
 def read_statement_message(value: bytes) -> SimpleStatement:

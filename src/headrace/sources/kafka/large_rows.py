@@ -36,6 +36,7 @@ from headrace.upstream.settings import Upstream
 _MOST_TOGETHER = 16
 _MOST_BYTES = 64 << 20
 """Files are read together up to this size."""
+_SHOWN = 100
 _TOO_LARGE = "The row was too large for Kafka, and the message holds only its handle key"
 _VALUE = PIECE.get_field_index("value")
 _T = TypeVar("_T")
@@ -98,7 +99,37 @@ class _Run:
                     raise BadRecordError(0, told, hint="TiCDC wrote the row into this file.") from None
                 break
         whole = self.records.slice(0, len(found)).set_column(_VALUE, PIECE.field(_VALUE), pa.array(found, pa.binary()))
-        return self.protocol.decode(self.schema, whole)
+        return self._own(*self.protocol.decode(self.schema, whole))
+
+    def _own(self, rows: pa.RecordBatch, counts: Sequence[int]) -> Decoded:
+        """The decoded rows up to the first record that is not of the row in its file. Raises BadRecordError if it is record 0."""
+        ends = np.cumsum(counts).tolist()
+        for number, end in enumerate(ends):
+            try:
+                self._require_own(number, rows.slice(end - 1, 1))
+            except BadRecordError:
+                if not number:
+                    raise
+                return rows.slice(0, ends[number - 1]), counts[:number]
+        return rows, counts
+
+    def _require_own(self, number: int, row: pa.RecordBatch) -> None:
+        """Raises BadRecordError, for record 0, if the row in the file of a record has not the record's handle key.
+
+        A table without a key has records without columns, of which only the table and the commit ts can be compared.
+        """
+        names = self._columns(number)
+        if not names:
+            return
+        keys = self.protocol.decode(self._with_only(names), self.records.slice(number, 1))[0]
+        for name in keys.schema.names[META_COUNT:]:
+            told, found = (str(values.column(name)[values.num_rows - 1].as_py())[:_SHOWN] for values in (keys, row))
+            if told != found:
+                message = (
+                    f"The file {self.files[number]} in the claim-check storage cannot be used: it holds the row of another record, "
+                    f"whose {name} is {found!r} and not {told!r}."
+                )
+                raise BadRecordError(0, message, column=name, hint="TiCDC writes a file for each row.")
 
     def _message(self, number: int, name: str, content: bytes) -> bytes:
         """The message in a file as :meth:`KafkaProtocol.decode` takes it. Raises ValueError, the end of a sentence."""
@@ -128,11 +159,11 @@ class _Run:
         been changed since, and its later changes would then be applied to it twice.
         """
         names = [self._columns(number) for number in range(self.records.num_rows)]
+        if not names[0]:
+            raise BadRecordError(0, "The message cannot be read: it has no columns.")
         end = _first_where(names, lambda columns: columns != names[0])
         own = self.records.slice(0, end)
-        columns = tuple(c for c in self.schema.row_columns if folded_name(c.name) in names[0])
-        handle = replace(self.schema, columns=columns, handle_key=tuple(c.name for c in columns), indexes=())
-        keys, counts = self.protocol.decode(handle, own)
+        keys, counts = self.protocol.decode(self._with_only(names[0]), own)
         kinds = keys.column(KIND).to_numpy()
         firsts = kinds[np.cumsum([0, *counts[:-1]])]
         has_key = handle_names(self.schema) <= names[0]
@@ -146,7 +177,13 @@ class _Run:
         counts = counts[:end]
         return self._looked_up(upstream, keys.slice(0, sum(counts)), counts)
 
+    def _with_only(self, names: frozenset[str]) -> TableSchema:
+        """The table's shape with only these columns, by their folded names, as its key."""
+        columns = tuple(c for c in self.schema.row_columns if folded_name(c.name) in names)
+        return replace(self.schema, columns=columns, handle_key=tuple(c.name for c in columns), indexes=())
+
     def _columns(self, number: int) -> frozenset[str]:
+        """The folded names of the columns that a record's message has. Raises BadRecordError."""
         message = self.records.column("value")[number].as_py()
         try:
             return simple_avro.carried_columns(message) if is_avro(message) else carried_columns(message)
