@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -288,6 +288,40 @@ def test_a_broken_schema_makes_a_message_unreadable_and_names_its_table() -> Non
     assert rows_of(whole)
     (record,) = STRICT.read(Messages([0], [whole.replace(b'"struct"}', b'"stru}')])).to_pylist()
     assert (record["kind"], record["table"]) == (RecordKind.UNKNOWN, "t")
+
+
+def with_schema(value: bytes, **types: str) -> bytes:
+    """The message with a schema that names the columns' types in TiDB."""
+    fields = [{"tidb_type": of, "type": "string", "optional": True, "field": name} for name, of in {"id": "int", **types}.items()]
+    sides = [{"type": "struct", "optional": True, "field": side, "fields": fields} for side in ("before", "after")]
+    return value[:-1] + b',"schema":' + json.dumps({"type": "struct", "fields": sides}, separators=(",", ":")).encode() + b"}"
+
+
+def as_debezium_writes(value: bytes) -> bytes:
+    return value.replace(b'"tidb_type":"varbinary","type":"string"', b'"type":"bytes"')
+
+
+def with_blanks(value: bytes) -> bytes:
+    return json.dumps(json.loads(value)).encode()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("write", [bytes, as_debezium_writes, with_blanks])
+@pytest.mark.parametrize(("kind", "told"), [(TypeKind.VARCHAR, "varbinary"), (TypeKind.VARBINARY, "varchar")])
+def test_bytes_in_a_column_of_text_stop_the_table_as_does_text_in_one_of_bytes(
+    kind: TypeKind, told: str, write: Callable[[bytes], bytes], place: int
+) -> None:
+    """A shape that follows from statements may lack the default charset of a database. Values do not show that."""
+    column = Column("x", ColumnType(kind))
+    values = [with_schema(inserted(x="w6k="), x=str(kind).lower()), inserted(x="w6k=")]
+    assert [row["x"] for row in rows_of(*map(write, values), columns=[column])] == [
+        b"\xc3\xa9" if told == "varchar" else "w6k="
+    ] * 2
+    values.insert(place, with_schema(inserted(x="w6k="), x=told))
+    with pytest.raises(BadRecordError, match="In the message the column holds") as caught:
+        rows_of(*map(write, values), columns=[column])
+    assert (caught.value.record, caught.value.column) == (place, "x")
+    assert "The default charset of its table or database may be older" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ describes the payload again with each message. ``payload.source`` names the tabl
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from enum import IntEnum
@@ -16,8 +17,12 @@ from headrace.formats.json_lines import BLANK, Members, integer_of, read_object,
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO
+from headrace.model.types import BINARY_KINDS
 
 CONNECTOR = "TiCDC"
+BYTES = "bytes"
+"""The member of a line that :func:`bytes_told` gives."""
+_TYPES_OF_BYTES = frozenset(str(kind).lower() for kind in BINARY_KINDS)
 ROW_OPERATIONS = ("c", "u", "d")
 WATERMARK = "m"
 _MOST_SCHEMAS = 1000
@@ -34,6 +39,7 @@ _ROW = re.compile(
 )
 _BEGINNING = re.compile(rb'\s*\{"payload":\{"source":\{[^{}\\]*?"connector":"TiCDC",')
 _SCHEMA, _END = b'},"schema":{', b"}}"
+_LINE = b'{"op":"'
 
 
 class DebeziumKind(IntEnum):
@@ -57,8 +63,9 @@ class DebeziumAbout(NamedTuple):
     commit_ts: int = 0
     """TSO."""
     text: bytes = b""
-    """Of a row, a line: the payload's ``op``, ``before`` and ``after``, or the whole message if it is not as TiCDC writes it. Of an
-    ``UNREADABLE`` message, the reason: the end of a sentence. Else the message."""
+    """Of a row, a line: the payload's ``op``, ``before`` and ``after``, behind :data:`BYTES` if the message has a ``schema`` that
+    tells it; or the whole message if it is not as TiCDC writes it. Of an ``UNREADABLE`` message, the reason: the end of a sentence.
+    Else the message."""
 
 
 class AboutMessages:
@@ -92,26 +99,51 @@ def foreign(connector: object) -> str:
     return f"it was written by the connector {str(connector)[:80]!r}, and only messages of TiCDC are read."
 
 
-def read_about(values: Sequence[bytes], schemas: set[bytes]) -> AboutMessages:
+def bytes_told(schema: object) -> str | None:
+    """Which columns hold bytes, by the ``schema`` of a row's message: their names as a JSON list; ``None`` if it does not tell.
+
+    TiCDC writes binary types as strings, but with their names in ``tidb_type``; Debezium itself writes them as ``bytes``.
+    """
+    sides = {text_of(side, "field"): side for side in _fields(schema)}
+    columns = _fields(sides.get("after") or sides.get("before"))
+    types = [text_of(column, "tidb_type") for column in columns]
+    are_bytes = [
+        (of or "").partition("(")[0].lower() in _TYPES_OF_BYTES or (column.get("type") == "bytes" and "name" not in column)
+        for column, of in zip(columns, types, strict=True)
+    ]
+    if not any(are_bytes) and (not types or None in types):
+        return None
+    names = [text_of(column, "field") for column, holds_bytes in zip(columns, are_bytes, strict=True) if holds_bytes]
+    return json.dumps([name for name in names if name is not None], separators=(",", ":"))
+
+
+def _fields(struct: object) -> list[Members]:
+    """What a ``schema`` says of the members of a struct; nothing for anything else."""
+    fields = struct.get("fields") if isinstance(struct, Members) else None
+    return [field for field in fields if isinstance(field, Members)] if isinstance(fields, list) else []
+
+
+def read_about(values: Sequence[bytes], schemas: dict[bytes, bytes]) -> AboutMessages:
     """What messages are about. Never raises for a bad message.
 
-    ``schemas`` are texts of ``schema`` that were found to be sound, and is added to: a table's messages all have the same.
+    ``schemas`` are texts of ``schema`` that were found to be sound, with the beginnings of their lines, and is added to: a table's
+    messages all have the same.
     """
     about = AboutMessages()
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
-    tail = b""  # the schema behind the row before, with what is around it
+    tail, beginning = b"", b""  # the schema behind the row before, with what is around it, and what begins its line
     for number, value in enumerate(values):
         row = _ROW.match(value)
         if row is not None:
             begin = row.end()
             if len(tail) <= len(_END) or not value.endswith(tail):  # the end of each message is also that of one with a schema
-                tail = _sound_tail(value, begin, schemas)
+                tail, beginning = _sound_tail(value, begin, schemas)
             database, table, digits, operation = row.groups()
             name, commit_ts = names.get((database, table)), int(digits)
             if name is None:
                 name = names[database, table] = _decoded(database), _decoded(table)
             if tail and commit_ts <= MAX_TSO and all(name) and b"\n" not in value:
-                line = b'{"op":"' + operation + b'",' + value[begin : len(value) - len(tail)] + b"}"
+                line = beginning + operation + b'",' + value[begin : len(value) - len(tail)] + b"}"
                 about.add(number, DebeziumKind.ROW, *name, commit_ts, line)
                 continue
         told = _read(value)
@@ -128,24 +160,27 @@ def _decoded(name: bytes) -> str:
         return ""
 
 
-def _sound_tail(value: bytes, begin: int, schemas: set[bytes]) -> bytes:
-    """What is behind the members of a row's payload, which begin at ``begin``; empty if it is not what TiCDC writes there."""
+def _sound_tail(value: bytes, begin: int, schemas: dict[bytes, bytes]) -> tuple[bytes, bytes]:
+    """What is behind the members of a row's payload, which begin at ``begin``, and what the row's line begins with.
+
+    The first is empty if it is not what TiCDC writes there.
+    """
     end = value.find(_SCHEMA, begin)
+    if not value.endswith(_END):
+        return b"", b""
     if end < 0:
-        return _END if value.endswith(_END) else b""
-    return value[end:] if value.endswith(_END) and _is_sound(value[end + len(_SCHEMA) - 1 : -1], schemas) else b""
-
-
-def _is_sound(schema: bytes, schemas: set[bytes]) -> bool:
-    if schema in schemas:
-        return True
-    try:
-        read_object(schema)
-    except ValueError:
-        return False
-    if len(schemas) < _MOST_SCHEMAS:
-        schemas.add(schema)
-    return True
+        return _END, _LINE
+    schema = value[end + len(_SCHEMA) - 1 : -1]
+    beginning = schemas.get(schema)
+    if beginning is None:
+        try:
+            told = bytes_told(read_object(schema))
+        except ValueError:
+            return b"", b""
+        beginning = _LINE if told is None else b'{"%s":%s,' % (BYTES.encode(), json.dumps(told).encode()) + _LINE[1:]
+        if len(schemas) < _MOST_SCHEMAS:
+            schemas[schema] = beginning
+    return value[end:], beginning
 
 
 class _UnreadableError(Exception):

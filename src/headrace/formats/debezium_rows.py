@@ -10,6 +10,7 @@ were signed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,15 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.approximate_decimals import decimals
-from headrace.formats.base import DecodeError
+from headrace.formats.base import BytesOrTextError, DecodeError
 from headrace.formats.counted_times import dates, datetimes, moments, times
-from headrace.formats.debezium_messages import ROW_OPERATIONS
+from headrace.formats.debezium_messages import BYTES, ROW_OPERATIONS, bytes_told
 from headrace.formats.debezium_unclear import EPOCH, unclear
 from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, numbers_from_members
-from headrace.model.table import Column, TableSchema
-from headrace.model.types import BINARY_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
+from headrace.model.table import Column, TableSchema, folded_name
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
 
 _SHOWN = 100
 _MOST_MILLISECOND_DIGITS = 3
@@ -51,7 +52,7 @@ class DebeziumRowReader:
     def single_schema(self) -> pa.Schema:
         """See ``LineReader.single_schema``."""
         row = pa.struct([pa.field(column.name, WRITTEN_TYPES[column.type.kind](column.type)) for column in self.schema.row_columns])
-        return pa.schema([("op", pa.string()), ("before", row), ("after", row)])
+        return pa.schema([("op", pa.string()), ("before", row), ("after", row), (BYTES, pa.string())])
 
     def parse(self, lines: Sequence[bytes]) -> pa.RecordBatch:
         """See ``LineReader.parse``.
@@ -60,8 +61,10 @@ class DebeziumRowReader:
         """
         found = read_lines(lines, self.single_schema, unexpected="error")
         nulls = sum(column.null_count for side in SIDES for column in found.column(side).drop_null().flatten())
-        if null_columns(b"\n".join(lines), (column.name for column in self.schema.row_columns), found.schema.names) != nulls:
+        if null_columns(b"\n".join(lines), (column.name for column in self.schema.row_columns), ("op", *SIDES)) != nulls:
             raise ValueError("a column is missing, or it cannot be seen that none is")
+        if any(self._misfit(told) for told in pc.unique(found.column(BYTES)).to_pylist()):
+            raise ValueError("a column holds bytes in place of text, or text")
         return found
 
     def images(self, lines: pa.RecordBatch) -> Images:
@@ -83,11 +86,25 @@ class DebeziumRowReader:
         payload = message.get("payload", message)
         if not isinstance(payload, Members) or payload.get("op") not in ROW_OPERATIONS:
             raise DecodeError("The message is not a row change.", value=line[:_SHOWN].decode("utf-8", "replace"))
+        misfit = self._misfit(payload.get(BYTES) if payload is message else bytes_told(message.get("schema")))
+        if misfit is not None:
+            raise misfit
         operation = str(payload["op"])
         sides = {side: payload[side] for side in SIDES if payload.get(side) is not None}
         if sides.keys() not in {"c": [{"after"}], "u": [{"before", "after"}, {"after"}], "d": [{"before"}]}[operation]:
             raise DecodeError(f"The message has op {operation}, and not the rows that belong to it.")
         return {"op": operation, **{side: self._columns(side, row, full=operation != "d") for side, row in sides.items()}}
+
+    def _misfit(self, told: object) -> BytesOrTextError | None:
+        """What is wrong with the columns that hold bytes in a message, see :func:`bytes_told`. Values do not show it."""
+        if not isinstance(told, str):
+            return None
+        names = set(map(folded_name, json.loads(told)))
+        for column in self.schema.row_columns:
+            holds_bytes = folded_name(column.name) in names
+            if column.type.kind in (CHARACTER_KINDS if holds_bytes else BINARY_KINDS):
+                return BytesOrTextError(column.name, holds_bytes=holds_bytes)
+        return None
 
     def _columns(self, side: str, row: object, *, full: bool) -> dict[str, object]:
         if not isinstance(row, Members):

@@ -35,8 +35,8 @@ class DebeziumProtocol:
     has_keys: bool = False
     caveats: Sequence[str] = ()
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
-    _schemas: set[bytes] = field(default_factory=set, compare=False, repr=False)
-    """Texts of ``schema`` that were found to be sound."""
+    _schemas: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """See ``read_about``."""
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""
