@@ -21,6 +21,7 @@ from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.protocol import Messages
+from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind
 from kafka_cases import KafkaCase, tso
@@ -322,6 +323,28 @@ def test_bytes_in_a_column_of_text_stop_the_table_as_does_text_in_one_of_bytes(
         rows_of(*map(write, values), columns=[column])
     assert (caught.value.record, caught.value.column) == (place, "x")
     assert "The default charset of its table or database may be older" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("charset", "told", "problem"),
+    [
+        ("", "VARCHAR", ""),
+        ("", "VARBINARY", "column x holds bytes in the source, and text by the schema changes."),
+        (" CHARSET binary", "VARBINARY", ""),
+        (" CHARSET binary", "VARCHAR", "column x holds text in the source, and bytes by the schema changes."),
+    ],
+)
+def test_a_schema_change_after_which_text_would_be_bytes_stops_the_table(charset: str, told: str, problem: str) -> None:
+    """It tells the types of the columns also where rows have no schema, with ``debezium-disable-schema=true``."""
+    columns = [{"name": "id", "typeName": "INT"}, {"name": "x", "typeName": told}]
+    changes = [{"type": "CREATE", "id": '"d"."t"', "table": {"defaultCharsetName": "utf8mb4", "columns": columns}}]
+    statement = f"CREATE TABLE t (id INT PRIMARY KEY, x VARCHAR(9)){charset}"
+    value = written(None, databaseName="d", schemaName=None, ddl=statement, tableChanges=changes)
+    history = StreamHistory({}, [STRICT.statement(value, "0", 1)])
+    assert [found.message.partition(": ")[2].partition(" The default")[0] for found in history.problems] == [problem] * bool(
+        problem
+    )
+    assert len(history.versions(TABLE)) == (not problem)
 
 
 @pytest.mark.parametrize(

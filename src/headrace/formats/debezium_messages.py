@@ -17,12 +17,13 @@ from headrace.formats.json_lines import BLANK, Members, integer_of, read_object,
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO
-from headrace.model.types import BINARY_KINDS
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
 
 CONNECTOR = "TiCDC"
 BYTES = "bytes"
 """The member of a line that :func:`bytes_told` gives."""
 _TYPES_OF_BYTES = frozenset(str(kind).lower() for kind in BINARY_KINDS)
+_TYPES_OF_TEXT = frozenset(str(kind).lower() for kind in CHARACTER_KINDS)
 ROW_OPERATIONS = ("c", "u", "d")
 WATERMARK = "m"
 _MOST_SCHEMAS = 1000
@@ -246,3 +247,21 @@ def read_statement_message(value: bytes) -> TimedStatement:
     if commit_ts is None or not statement or not database:
         raise ValueError("it has no commit_ts, no db or no ddl.")
     return TimedStatement(commit_ts, database, text_of(source, "table") or "", with_escapes(statement))
+
+
+def bytes_of_statement(value: bytes) -> tuple[tuple[str, bool], ...]:
+    """By column, whether it holds bytes or text after the schema change in a message; nothing if ``tableChanges`` does not tell.
+
+    Raises ValueError, the end of a sentence.
+    """
+    payload = read_object(value).get("payload")
+    changes = payload.get("tableChanges") if isinstance(payload, Members) else None
+    change = changes[0] if isinstance(changes, list) and len(changes) == 1 else None
+    table = change.get("table") if isinstance(change, Members) else None
+    columns = table.get("columns") if isinstance(table, Members) else None
+    found = []
+    for column in columns if isinstance(columns, list) else ():
+        name, of = (text_of(column, member) for member in ("name", "typeName")) if isinstance(column, Members) else (None, None)
+        if name is not None and of is not None and of.lower() in _TYPES_OF_BYTES | _TYPES_OF_TEXT:
+            found.append((name, of.lower() in _TYPES_OF_BYTES))
+    return tuple(found)

@@ -68,6 +68,8 @@ class StreamStatement:
     """Whether there was no statement: rows of this shape follow, and it is not known how the table got it."""
     tells_defaults: bool = True
     """Whether ``schema`` has the defaults of columns; of meaning only with ``is_inferred``."""
+    holds_bytes: tuple[tuple[str, bool], ...] = ()
+    """By column, whether it holds bytes or text, as far as the record tells it without a shape."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from headrace.formats.debezium_messages import DebeziumKind, read_about, read_statement_message
+from headrace.formats.debezium_messages import DebeziumKind, bytes_of_statement, read_about, read_statement_message
 from headrace.formats.debezium_rows import DebeziumRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
@@ -52,8 +52,9 @@ class DebeziumProtocol:
         return pa.record_batch(columns, schema=RECORDS)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
-        """See ``KafkaProtocol.statement``. The shape in a message lacks the members of types, so it is not used."""
-        return statement_in_text(read_statement_message(value), partition, offset)
+        """See ``KafkaProtocol.statement``. The shape in a message lacks the members of types, so it is only compared."""
+        found = statement_in_text(read_statement_message(value), partition, offset)
+        return replace(found, holds_bytes=bytes_of_statement(value))
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

@@ -28,6 +28,7 @@ from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTable
 from headrace.model.outcome import Problem
 from headrace.model.stream import StreamStatement
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
+from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
 from headrace.sources.base import KeptShapes
 
 _VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
@@ -269,13 +270,17 @@ class StreamHistory:
         pattern: TableSchema | None,
         collation: str,
     ) -> TableSchema | None:
-        """The shape after a statement. Raises UnreadDefinitionError if it has to be read from the text and cannot be."""
+        """The shape after a statement.
+
+        Raises UnreadDefinitionError if it has to be read from the text and cannot be, or is not what the record tells of it.
+        """
         schema = told.schema
         if not told.tells_shape:
             schema = shape_after(statement, told.table_id, before, pattern, collation=collation)
         if schema is None or statement.kind in _VIEWS:
             return None
         after = annotate(text, replace(schema, table_id=told.table_id), pattern if statement.like else before)
+        _require_bytes_or_text(told, after)
         return after if told.carries_stored else _without_stored(after)
 
     def _collation(self, told: StreamStatement, statement: Statement, origin: TableId) -> str:
@@ -332,6 +337,21 @@ def _without_stored(schema: TableSchema) -> TableSchema:
     shape = replace(schema, columns=columns)
     key = [shape.column(name) for name in schema.handle_key]
     return shape if all(c.primary_key or c.generated is None for c in key) else replace(shape, handle_key=())
+
+
+def _require_bytes_or_text(told: StreamStatement, after: TableSchema) -> None:
+    """Raises UnreadDefinitionError if a column holds bytes by the record and text by the statements, or the other way round.
+
+    The default charset of a table or database may be older than the stream.
+    """
+    for name, holds_bytes in told.holds_bytes:
+        kinds, source, statements = (CHARACTER_KINDS, "bytes", "text") if holds_bytes else (BINARY_KINDS, "text", "bytes")
+        if after.has_column(name) and after.column(name).type.kind in kinds:
+            raise UnreadDefinitionError(
+                f"column {name} holds {source} in the source, and {statements} by the schema changes. The default charset of its "
+                "table or database may be older than the topic. Name the charset in the source, with ALTER TABLE … CONVERT TO "
+                "CHARACTER SET or MODIFY COLUMN, or leave the table out with --tables."
+            )
 
 
 def _rename(told: StreamStatement) -> Rename | None:
