@@ -49,8 +49,8 @@ class CanalRowReader:
         return pa.schema([("change", pa.int8()), *texts])
 
     @cached_property
-    def _names(self) -> list[bytes]:
-        return [column.name.encode() for column in self.schema.row_columns]
+    def _names(self) -> tuple[bytes, ...]:
+        return tuple(column.name.encode() for column in self.schema.row_columns)
 
     @cached_property
     def _fitting_types(self) -> set[tuple[bytes, ...]]:
@@ -78,14 +78,15 @@ class CanalRowReader:
         return pa.RecordBatch.from_arrays([pa.array(changes, pa.int8()), *columns], schema=self.single_schema)
 
     def _texts(self, columns: Sequence[pb.Column]) -> _Texts:
-        if [column.name for column in columns] != self._names:
+        told = [(column.name, column.mysql_type, None if column.is_null else column.value) for column in columns]
+        names, types, texts = zip(*told, strict=True) if told else ((), (), ())
+        if names != self._names:
             raise ValueError("a row has other columns")
-        types = tuple([column.mysql_type for column in columns])
         if types not in self._fitting_types:
             if self._misfit(columns) is not None:
                 raise ValueError("a column is of another type")
             self._fitting_types.add(types)
-        return [None if column.is_null else column.value for column in columns]
+        return texts
 
     def images(self, lines: pa.RecordBatch) -> Images:
         """See ``LineReader.images``."""
