@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Producer
@@ -16,6 +17,7 @@ from kafka_server import KafkaBroker
 _PARTITIONS = 2
 _QUEUED = 100_000
 _BEGIN = tso_from_ms(BEGIN_MS - 1000)
+_COMMIT_TS = re.compile(rb'"commitTs":([0-9]+)')
 _OPERATIONS = {"I": 0, "U": 1, "D": 2}
 
 
@@ -32,6 +34,59 @@ def canal_json_topic(kafka: KafkaBroker, workload: Workload, changes: Changes) -
     produce(kafka, topic, zip(lines, partitions, strict=True))
     produce(kafka, topic, [(last, partition) for partition in range(_PARTITIONS)])
     return topic
+
+
+def many_canal_json(kafka: KafkaBroker, workload: Workload, changes: Changes, millions: int) -> str:
+    """A topic with the messages of a workload of a million again and again, each time with later commit timestamps."""
+    topic = kafka.make_topic(_PARTITIONS)
+    partitions = [key % _PARTITIONS for key in changes.rows.column("id").to_pylist()]
+    span = changes.commit_ts[-1].as_py() - _BEGIN + 1
+    produce(kafka, topic, [(_statement(_BEGIN), 0)])
+    for number in range(millions):
+        lines = (_later(line, number * span) for path in workload.files for line in path.read_bytes().splitlines())
+        produce(kafka, topic, zip(lines, partitions, strict=True))
+    last = _watermark(_BEGIN + millions * span)
+    produce(kafka, topic, [(last, partition) for partition in range(_PARTITIONS)])
+    return topic
+
+
+def _later(line: bytes, by: int) -> bytes:
+    return _COMMIT_TS.sub(lambda found: b'"commitTs":%d' % (int(found[1]) + by), line)
+
+
+class OneRowTopic:
+    """A topic of canal-JSON with transactions of one row each: every :meth:`publish` is one more cut."""
+
+    def __init__(self, kafka: KafkaBroker, line: bytes) -> None:
+        """``line`` is the message of an insert."""
+        self._kafka, self._topic, self._sample = kafka, kafka.make_topic(), json.loads(line)
+        self._producer = Producer({"bootstrap.servers": kafka.server, "linger.ms": 0, "log_level": 0})
+        self._number, self._watermark = 0, tso_from_ms(BEGIN_MS)
+        self._send(_statement(_BEGIN))
+        self._send(_watermark(self._watermark))
+
+    @property
+    def uri(self) -> str:
+        """The source's URI."""
+        return f"kafka://{self._kafka.server}/{self._topic}?protocol=canal-json"
+
+    def stage(self) -> None:
+        """Writes the next row, which no watermark promises yet."""
+        self._number += 1
+        (row,) = self._sample["data"]
+        commit_ts = self._watermark + 262_144
+        told = {**self._sample, "data": [{**row, "id": str(self._number)}], "es": commit_ts >> 18, "_tidb": {"commitTs": commit_ts}}
+        self._send(json.dumps(told, separators=(",", ":")).encode())
+
+    def publish(self) -> int:
+        """Writes a watermark above the staged row; returns it (TSO)."""
+        self._watermark += 2 * 262_144
+        self._send(_watermark(self._watermark))
+        return self._watermark
+
+    def _send(self, value: bytes) -> None:
+        self._producer.produce(self._topic, value=value, partition=0)
+        self._producer.flush(60)
 
 
 def _statement(commit_ts: int) -> bytes:

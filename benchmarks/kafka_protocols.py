@@ -14,9 +14,12 @@ from benchmarks.workload import COLUMNS, DATABASE, ORDERS, Changes, Workload, sc
 from headrace.formats.canal import canal_pb2 as pb
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.sources.kafka.canal import CanalProtocol
+from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
+from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.simple import SimpleProtocol
 from headrace.sources.stream.records import PIECE
 
 _IN_ONE_MESSAGE = 16
@@ -24,6 +27,8 @@ _IN_ONE_MESSAGE = 16
 _FETCHED = 20_000
 _KEY = (1).to_bytes(8, "big")
 """Of each message of ``maxwell``."""
+_VERSION = (1).to_bytes(8, "big")
+"""Of keys of ``open-protocol``."""
 _SCHEMA = {
     "type": "struct",
     "optional": False,
@@ -41,23 +46,31 @@ def rates(workload: Workload, changes: Changes) -> Iterator[tuple[str, float]]:
     files = [path.read_bytes() for path in workload.files]
     options, schema = CanalJsonOptions(terminator="\n"), schema_of(ORDERS)
     yield "canal-json files", _rate(lambda: sum(b.num_rows for data in files for b in decode_canal_json(data, schema, options)))
+    open_keys, open_values = zip(*_open(changes), strict=True)
+    lines = [line for data in files for line in data.splitlines()]
     protocols: dict[str, tuple[KafkaProtocol, list[bytes]]] = {
+        "canal-json": (CanalJsonProtocol(), lines),
+        "open-protocol": (OpenProtocol(), _together(list(open_values), b"".join)),
+        "simple": (SimpleProtocol(), list(_simple(changes))),
         "debezium": (DebeziumProtocol(), list(_debezium(changes, with_schema=False))),
         "debezium with schema": (DebeziumProtocol(), list(_debezium(changes, with_schema=True))),
         "maxwell": (MaxwellProtocol(), _together(list(_maxwell(changes)), b"".join)),
         "canal": (CanalProtocol(), _together(list(_canal(changes)), _packet)),
     }
+    keys = {
+        "open-protocol": [_VERSION + key for key in _together(list(open_keys), b"".join)],
+        "maxwell": [_KEY] * len(protocols["maxwell"][1]),
+    }
     for name, (protocol, values) in protocols.items():
-        yield name, _rate(_decoding(protocol, values))
+        yield name, _rate(_decoding(protocol, values, keys.get(name, [])))
 
 
-def _decoding(protocol: KafkaProtocol, values: list[bytes]) -> Callable[[], int]:
+def _decoding(protocol: KafkaProtocol, values: list[bytes], keys: list[bytes]) -> Callable[[], int]:
     def decode() -> int:
         rows = 0
         for start in range(0, len(values), _FETCHED):
             part = values[start : start + _FETCHED]
-            keys = [_KEY] * len(part) if protocol.has_keys else ()
-            records = protocol.read(Messages(range(len(part)), part, keys))
+            records = protocol.read(Messages(range(len(part)), part, keys[start : start + _FETCHED]))
             rows += protocol.decode(schema_of(ORDERS), records.select(PIECE.names))[0].num_rows
         return rows
 
@@ -89,6 +102,31 @@ def _debezium(changes: Changes, *, with_schema: bool) -> Iterator[bytes]:
         sides = {"op": "d", "after": None, "before": row} if gone else {"op": "c", "before": None, "after": row}
         message = {"payload": {"source": source, "ts_ms": 0, "transaction": None, **sides}}
         yield _json(message | ({"schema": _SCHEMA} if with_schema else {}))
+
+
+def _open(changes: Changes) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of each change, with their lengths before them."""
+    told = {
+        "id": (8, 11),
+        "customer": (15, 0),
+        "amount": (246, 65),
+        "quantity": (3, 65),
+        "ordered_at": (12, 65),
+        "remark": (15, 64),
+    }
+    for gone, commit_ts, row in _rows(changes):
+        key = _json({"ts": commit_ts, "scm": DATABASE, "tbl": ORDERS.table, "t": 1})
+        columns = {n: {"t": told[n][0], **({"h": True} if n == "id" else {}), "f": told[n][1], "v": v} for n, v in row.items()}
+        value = _json({"d" if gone else "u": columns})
+        yield len(key).to_bytes(8, "big") + key, len(value).to_bytes(8, "big") + value
+
+
+def _simple(changes: Changes) -> Iterator[bytes]:
+    for gone, commit_ts, row in _rows(changes):
+        told = {"version": 1, "database": DATABASE, "table": ORDERS.table, "tableID": 1, "type": "DELETE" if gone else "INSERT"}
+        texts = {name: str(value) for name, value in row.items()}
+        of_time = {"commitTs": commit_ts, "buildTs": 1, "schemaVersion": 1}
+        yield _json({**told, **of_time, "old" if gone else "data": texts})
 
 
 def _maxwell(changes: Changes) -> Iterator[bytes]:

@@ -9,9 +9,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.pipeline import Recorder, RunFailed, definition, job_count
-from benchmarks.workload import OneRowCuts
 from headrace.engine.spark import SparkEngine
 from headrace.model.ledger import CutRecord, LedgerState
 from headrace.pipeline.registry import open_sink, open_source
@@ -20,6 +20,23 @@ from headrace.pipeline.runner import PipelineRun
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _IDLE_SECONDS = 2.0
+
+
+class OneRowStream(Protocol):
+    """Transactions of one row each: every :meth:`publish` is one more cut."""
+
+    @property
+    def uri(self) -> str:
+        """The source's URI."""
+        ...
+
+    def stage(self) -> None:
+        """Writes the next row, which no watermark promises yet."""
+        ...
+
+    def publish(self) -> int:
+        """Moves the watermark past the staged row; returns it (TSO)."""
+        ...
 
 
 @dataclass
@@ -37,7 +54,7 @@ class StreamTimes:
 class _Publisher:
     """Publishes a row, waits until it has arrived, and so on; it ends the pipeline as a user does, by SIGINT."""
 
-    def __init__(self, engine: SparkEngine, stream: OneRowCuts, cuts: int, unmeasured: int) -> None:
+    def __init__(self, engine: SparkEngine, stream: OneRowStream, cuts: int, unmeasured: int) -> None:
         self.times = StreamTimes()
         self._engine, self._stream, self._cuts, self._unmeasured = engine, stream, cuts, unmeasured
         self._arrived = threading.Condition()
@@ -74,12 +91,12 @@ class _Publisher:
 
 
 def stream_times(
-    engine: SparkEngine, stream: OneRowCuts, sink: str, folder: Path, *, cuts: int, unmeasured: int = 5
+    engine: SparkEngine, stream: OneRowStream, sink: str, folder: Path, *, cuts: int, unmeasured: int = 5
 ) -> StreamTimes:
     """Follows the stream with a poll interval of 50 ms. Must run on the main thread. Raises RunFailed."""
     publisher = _Publisher(engine, stream, cuts, unmeasured)
     recorder = Recorder(publisher.take)
-    run = PipelineRun(definition(stream.writer.uri, sink, folder, once=False, poll_interval=_POLL_SECONDS), recorder, engine)
+    run = PipelineRun(definition(stream.uri, sink, folder, once=False, poll_interval=_POLL_SECONDS), recorder, engine)
     thread = threading.Thread(target=publisher.run)
     thread.start()
     run.run()

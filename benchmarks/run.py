@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import binlog, floor, kafka_protocols
 from benchmarks.avro import measure_avro
-from benchmarks.kafka import binlog_topic, canal_json_topic
+from benchmarks.kafka import OneRowTopic, binlog_topic, canal_json_topic, many_canal_json
 from benchmarks.latency import poll_seconds, stream_times
 from benchmarks.machine import cores, machine_facts
 from benchmarks.memory import Peak, measure_run
@@ -138,6 +138,35 @@ def measure_kafka(bench: Bench) -> Iterator[Measurement]:
             details = {"run": run.seconds, "cuts": run.cut_seconds}
             yield Measurement(f"{name} to MariaDB", workload.changes / run.seconds, RATE_UNIT, details=details)
             yield Measurement(f"{name} against files", 100 * files / run.seconds, "%")
+
+
+def measure_kafka_stream(bench: Bench) -> Iterator[Measurement]:
+    """Cuts of one row into MariaDB, from files and from a topic, in turns."""
+    found: dict[str, list[float]] = {"files": [], "topic": []}
+    line = write_orders(bench.fresh(), "canal-json", orders(1)).files[0].read_bytes().splitlines()[0]
+    with running_kafka() as broker:
+        for _ in range(2):
+            for name, stream in (("files", OneRowCuts(bench.fresh())), ("topic", OneRowTopic(broker, line))):
+                sink = bench.target("MariaDB")
+                found[name] += stream_times(bench.engine, stream, sink, bench.fresh(), cuts=_STREAM_CUTS // 2).arrivals
+    tails = {name: percentile(times, 95) for name, times in found.items()}
+    for name, times in found.items():
+        yield Measurement(f"one row of a {name.rstrip('s')}: p95", tails[name], "s", details={"p50": percentile(times, 50)})
+    yield Measurement("one row of a topic against files: p95", tails["topic"] / tails["files"], "times")
+
+
+def measure_kafka_memory(bench: Bench) -> Iterator[Measurement]:
+    """The memory of a topic with 10 million messages against that of one with a million, into MariaDB."""
+    changes = orders(1_000_000)
+    workload = write_orders(bench.fresh(), "canal-json", changes)
+    least = 0.0
+    for millions in (1, 10):
+        with running_kafka() as broker:
+            uri = f"kafka://{broker.server}/{many_canal_json(broker, workload, changes, millions)}?protocol=canal-json"
+            peak = measure_run(uri, bench.target("MariaDB"), bench.fresh())
+        yield Measurement(f"memory, topic of {millions}M messages", peak.total, "MiB", details=_shares(peak))
+        least = least or peak.total
+    yield Measurement("memory, topic of 10M against 1M", peak.total / least, "times")
 
 
 def measure_decoding(bench: Bench) -> Iterator[Measurement]:
@@ -287,10 +316,11 @@ SHORT: dict[str, Measure] = {
     "stream": measure_stream,
     "binlog": measure_binlog,
     "kafka": measure_kafka,
+    "kafka-stream": measure_kafka_stream,
     "avro": measure_decoding,
     "kafka-protocols": measure_kafka_protocols,
 }
-LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory}
+LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory, "kafka-memory": measure_kafka_memory}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -195,6 +195,11 @@ class OneRowCuts:
         self.checkpoint = tso_from_ms(BEGIN_MS)
         self.writer.checkpoint(self.checkpoint)
 
+    @property
+    def uri(self) -> str:
+        """The source's URI."""
+        return self.writer.uri
+
     def stage(self) -> None:
         """Writes the next row's file, which ``metadata`` does not promise yet."""
         self._number += 1
