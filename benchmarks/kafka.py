@@ -10,13 +10,14 @@ from confluent_kafka import Producer
 
 from benchmarks.workload import BEGIN_MS, COLUMNS, CREATE, DATABASE, ORDERS, Changes, Workload
 from headrace.formats.binlog import slave_binlog_pb2 as pb
-from headrace.model.tso import tso_from_ms
+from headrace.model.tso import LOGICAL_BITS, tso_from_ms
 from headrace.model.types import INTEGER_KINDS
 from kafka_server import KafkaBroker
 
 _PARTITIONS = 2
 _QUEUED = 100_000
 _BEGIN = tso_from_ms(BEGIN_MS - 1000)
+_ES = re.compile(rb'"es":([0-9]+)')
 _COMMIT_TS = re.compile(rb'"commitTs":([0-9]+)')
 _OPERATIONS = {"I": 0, "U": 1, "D": 2}
 
@@ -40,18 +41,19 @@ def many_canal_json(kafka: KafkaBroker, workload: Workload, changes: Changes, mi
     """A topic with the messages of a workload of a million again and again, each time with later commit timestamps."""
     topic = kafka.make_topic(_PARTITIONS)
     partitions = [key % _PARTITIONS for key in changes.rows.column("id").to_pylist()]
-    span = changes.commit_ts[-1].as_py() - _BEGIN + 1
+    milliseconds = (changes.commit_ts[-1].as_py() >> LOGICAL_BITS) - (_BEGIN >> LOGICAL_BITS) + 1
     produce(kafka, topic, [(_statement(_BEGIN), 0)])
     for number in range(millions):
-        lines = (_later(line, number * span) for path in workload.files for line in path.read_bytes().splitlines())
+        lines = (_later(line, number * milliseconds) for path in workload.files for line in path.read_bytes().splitlines())
         produce(kafka, topic, zip(lines, partitions, strict=True))
-    last = _watermark(_BEGIN + millions * span)
+    last = _watermark(_BEGIN + (millions * milliseconds << LOGICAL_BITS))
     produce(kafka, topic, [(last, partition) for partition in range(_PARTITIONS)])
     return topic
 
 
-def _later(line: bytes, by: int) -> bytes:
-    return _COMMIT_TS.sub(lambda found: b'"commitTs":%d' % (int(found[1]) + by), line)
+def _later(line: bytes, milliseconds: int) -> bytes:
+    line = _COMMIT_TS.sub(lambda found: b'"commitTs":%d' % (int(found[1]) + (milliseconds << LOGICAL_BITS)), line)
+    return _ES.sub(lambda found: b'"es":%d' % (int(found[1]) + milliseconds), line, count=1)
 
 
 class OneRowTopic:

@@ -18,13 +18,12 @@ from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
-from headrace.sources.kafka.protocol import KafkaProtocol, Messages
+from headrace.sources.kafka.protocol import KafkaProtocol, Messages, in_parts
 from headrace.sources.kafka.simple import SimpleProtocol
 from headrace.sources.stream.records import PIECE
 
 _IN_ONE_MESSAGE = 16
 """``max-batch-size`` of protocols that put several rows into a message."""
-_FETCHED = 20_000
 _KEY = (1).to_bytes(8, "big")
 """Of each message of ``maxwell``."""
 _VERSION = (1).to_bytes(8, "big")
@@ -68,9 +67,8 @@ def rates(workload: Workload, changes: Changes) -> Iterator[tuple[str, float]]:
 def _decoding(protocol: KafkaProtocol, values: list[bytes], keys: list[bytes]) -> Callable[[], int]:
     def decode() -> int:
         rows = 0
-        for start in range(0, len(values), _FETCHED):
-            part = values[start : start + _FETCHED]
-            records = protocol.read(Messages(range(len(part)), part, keys[start : start + _FETCHED]))
+        for part in in_parts(Messages(range(len(values)), values, keys)):
+            records = protocol.read(part)
             rows += protocol.decode(schema_of(ORDERS), records.select(PIECE.names))[0].num_rows
         return rows
 
@@ -125,7 +123,7 @@ def _simple(changes: Changes) -> Iterator[bytes]:
     for gone, commit_ts, row in _rows(changes):
         told = {"version": 1, "database": DATABASE, "table": ORDERS.table, "tableID": 1, "type": "DELETE" if gone else "INSERT"}
         texts = {name: str(value) for name, value in row.items()}
-        of_time = {"commitTs": commit_ts, "buildTs": 1, "schemaVersion": 1}
+        of_time = {"commitTs": commit_ts, "buildTs": commit_ts >> 18, "schemaVersion": commit_ts}
         yield _json({**told, **of_time, "old" if gone else "data": texts})
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats import canal_envelope
-from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, read_envelopes, read_rows, read_statement_message
+from headrace.formats.canal_envelope import EnvelopeKind, Envelopes, read_envelopes, read_row_heads, read_statement_message
 from headrace.model.tso import LOGICAL_BITS
 from kafka_cases import KafkaCase, created, message, row, tso, watermark
 
@@ -54,18 +54,16 @@ def test_many_messages_are_read_as_each_by_itself() -> None:
 
 def test_the_slow_way_gives_what_the_fast_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [golden.record.value or b"" for name in ("types", "ddl") for golden in KafkaCase("canal-json", name).records]
-    fast = read_envelopes(values)
-    assert (read_rows(values).kinds == EnvelopeKind.ROWS).sum() == (fast.kinds == EnvelopeKind.ROWS).sum()
-    monkeypatch.setattr(canal_envelope, "read_rows", lambda values: _none_regular(len(values)))
-    together = read_envelopes(values)
+    heads, together = read_row_heads(pa.array(values, pa.binary())), read_envelopes(values)
+    assert heads.is_regular.tolist() == (together.kinds == EnvelopeKind.ROWS).tolist()
+    names = zip(heads.databases.to_pylist(), heads.tables.to_pylist(), heads.commit_ts.tolist(), strict=True)
+    told = [(EnvelopeKind.ROWS, *of_one, True) for of_one in names]
     monkeypatch.setattr(canal_envelope, "_parsed_together", lambda _values: None)
-    assert listed(read_envelopes(values)) == listed(together) == listed(fast)
-
-
-def _none_regular(count: int) -> Envelopes:
-    return Envelopes(
-        np.full(count, -1, np.int8), [None] * count, [None] * count, np.zeros(count, np.int64), np.ones(count, bool), {}
-    )
+    slow = listed(read_envelopes(values))
+    assert slow == listed(together)
+    assert [row for row, is_row in zip(slow, heads.is_regular, strict=True) if is_row] == [
+        row for row, is_row in zip(told, heads.is_regular, strict=True) if is_row
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def _none_regular(count: int) -> Envelopes:
 def test_what_is_written_in_another_way_is_looked_at_by_itself(change: tuple[bytes, bytes]) -> None:
     value = REGULAR.replace(*change)
     assert value != REGULAR
-    assert read_rows([REGULAR, value, REGULAR]).kinds.tolist() == [EnvelopeKind.ROWS, -1, EnvelopeKind.ROWS]
+    assert read_row_heads(pa.array([REGULAR, value, REGULAR], pa.binary())).is_regular.tolist() == [True, False, True]
     found = read_envelopes([REGULAR, value, REGULAR])
     assert listed(found) == [told for each in (REGULAR, value, REGULAR) for told in listed(read_envelopes([each]))]
 

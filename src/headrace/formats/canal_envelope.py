@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.formats.alike import RowHeads, by_beginning, names_of, numbers_in
 from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import TYPES
 from headrace.formats.json_lines import BLANK, NO_OBJECT, decoded, integer_of, is_unicode, read_lines, text_of
@@ -55,14 +56,13 @@ NO_COMMIT_TS = (
     "URI. A topic that is complete can be read with --until-end and enable-tidb-extension=false in the source's URI."
 )
 
-_NOT_REGULAR = np.int8(-1)
 _MEMBERS = ["id", "database", "table", "pkNames", "isDdl", "type"]
 _BEHIND_NAMES = b',"es":'
 _MOST_BEGINNING = 4096
 _BEFORE_TS, _BEHIND_TS = b',"_tidb":{"commitTs":', b"}}"
 # Every TSO from 2002 to 2090 has as many.
 _TS_DIGITS = 18
-_POWERS = 10 ** np.arange(_TS_DIGITS - 1, -1, -1, dtype=np.int64)
+_LEAST_TS = 10 ** (_TS_DIGITS - 1)
 
 
 class EnvelopeKind(IntEnum):
@@ -117,68 +117,27 @@ class StatementMessage:
     """As a server reads it: in strings a backslash is an escape."""
 
 
-def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
-    """What messages are about. With ``exact``, a message without a commit ts is ``UNREADABLE``. Never raises for a bad message.
-
-    A row's message may turn out to be damaged between its beginning and its end when its row is decoded.
-    """
-    found = read_rows(values)
-    rest = np.flatnonzero(found.kinds == _NOT_REGULAR).tolist()
-    if not rest:
-        return found
-    others = _read_others([values[number] for number in rest], exact)
-    if len(rest) == len(values):
-        return others
-    found.kinds[rest], found.commit_ts[rest], found.is_exact[rest] = others.kinds, others.commit_ts, others.is_exact
-    for number, database, table in zip(rest, others.databases, others.tables, strict=True):
-        found.databases[number], found.tables[number] = database, table
-    found.reasons.update((rest[number], reason) for number, reason in others.reasons.items())
-    found.large.update((rest[number], large) for number, large in others.large.items())
-    return found
-
-
-def read_rows(values: Sequence[bytes]) -> Envelopes:
-    """What messages of rows are about that TiCDC has written with the extension. The kind of all others is -1.
+def read_row_heads(values: pa.Array) -> RowHeads:
+    """What messages (binary) of rows are about that TiCDC has written with the extension, and which messages are no such ones.
 
     Only the beginning and the end of a message are looked at: what is before ``es`` is one of few texts, and the commit ts is last.
+    A message may turn out to be damaged in between when its row is decoded.
     """
-    count = len(values)
-    array = pa.array(values, pa.large_binary())
-    ends = np.frombuffer(array.buffers()[1], np.int64, count + 1)[1:]
-    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-    commit_ts, is_regular = _commit_ts_at(data, ends, np.fromiter(map(len, values), np.int64, count))
-    names: dict[bytes, tuple[str, str] | None] = {}
-    found: list[tuple[str, str] | None] = []
-    for value in values:
-        begin = value[: value.find(_BEHIND_NAMES, 0, _MOST_BEGINNING)]
-        if begin not in names:
-            names[begin] = _names_of_rows(begin)
-        found.append(names[begin])
-    is_regular &= np.fromiter((name is not None for name in found), bool, count)
-    return Envelopes(
-        np.where(is_regular, np.int8(EnvelopeKind.ROWS), _NOT_REGULAR),
-        [name[0] if name is not None else None for name in found],
-        [name[1] if name is not None else None for name in found],
-        np.where(is_regular, commit_ts, 0),
-        np.ones(count, bool),
-        {},
-    )
+    commit_ts, is_regular = _commit_ts_at_end(values)
+    numbers, beginnings = by_beginning(values, _BEHIND_NAMES, _MOST_BEGINNING)
+    is_named, databases, tables = names_of(numbers, [_names_of_rows(beginning) for beginning in beginnings])
+    is_regular &= is_named
+    return RowHeads(is_regular, databases, tables, np.where(is_regular, commit_ts, 0))
 
 
-def _commit_ts_at(
-    data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The commit ts (TSO) with which messages end, and which of them end with nothing but that."""
-    size = len(_BEFORE_TS) + _TS_DIGITS + len(_BEHIND_TS)
-    is_long = lengths >= size
-    if not len(data) or not is_long.any():
-        return np.zeros(len(ends), np.int64), np.zeros(len(ends), bool)
-    tails = data[np.where(is_long, ends - size, 0)[:, None] + np.arange(size)] if len(data) >= size else data[:0]
-    digits = tails[:, len(_BEFORE_TS) : len(_BEFORE_TS) + _TS_DIGITS].astype(np.int64) - ord("0")
-    has_text = (tails[:, : len(_BEFORE_TS)] == np.frombuffer(_BEFORE_TS, np.uint8)).all(axis=1)
-    has_end = (tails[:, -len(_BEHIND_TS) :] == np.frombuffer(_BEHIND_TS, np.uint8)).all(axis=1)
-    is_number = ((digits >= 0) & (digits <= 9)).all(axis=1) & (digits[:, 0] > 0)
-    return digits @ _POWERS, is_long & has_text & has_end & is_number
+def _commit_ts_at_end(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The commit ts (TSO) with which messages (binary) end, and which of them end with nothing but that."""
+    end = -len(_BEHIND_TS)
+    begin = end - _TS_DIGITS
+    has_text = pc.equal(pc.binary_slice(values, begin - len(_BEFORE_TS), begin), _BEFORE_TS)
+    has_end = pc.ends_with(values, _BEHIND_TS)
+    found = numbers_in(values, begin, end)
+    return found, pc.and_(has_text, has_end).to_numpy(zero_copy_only=False) & (found >= _LEAST_TS)
 
 
 def _names_of_rows(begin: bytes) -> tuple[str, str] | None:
@@ -193,7 +152,8 @@ def _names_of_rows(begin: bytes) -> tuple[str, str] | None:
     return (database, table) if database is not None and table else None
 
 
-def _read_others(values: Sequence[bytes], exact: bool) -> Envelopes:
+def read_envelopes(values: Sequence[bytes], *, exact: bool = True) -> Envelopes:
+    """What messages are about. With ``exact``, a message without a commit ts is ``UNREADABLE``. Never raises for a bad message."""
     found = _parsed_together(values)
     if found is None:
         return _collected([_read(value, exact) for value in values])

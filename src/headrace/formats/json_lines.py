@@ -28,11 +28,13 @@ def read_lines(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str) ->
     """
     size = sum(map(len, lines)) + len(lines)
     # A bare null at the beginning crashes Arrow's reader and the process.
-    if not lines or size > MOST_RECORD_BYTES or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
-        raise ValueError("a line is not an object")
+    if not lines or size > MOST_RECORD_BYTES:
+        raise ValueError("there are no lines, or too many")
     block = b"\n".join([*lines, b""])
     if block.count(b"\n") != len(lines) or b"\r" in block:
         raise ValueError("a line has line breaks")
+    if not (block.startswith(b"{") and block.endswith(b"}\n") and block.count(b"}\n{") == len(lines) - 1):
+        raise ValueError("a line is not an object")
     table = read_block(block, schema, unexpected=unexpected)
     if table.num_rows != len(lines):
         raise ValueError("a line has several objects")

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.formats.alike import RowHeads, begin_with, by_beginning, names_of, numbers_in
 from headrace.formats.json_lines import BLANK, Members, integer_of, is_unicode, read_lines, read_object, text_of
 from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
@@ -40,7 +42,14 @@ _SCHEMA = pa.schema(
         *(("commitTs", pa.int64()), ("handleKeyOnly", pa.bool_()), ("claimCheckLocation", pa.string())),
     ]
 )
-_AVRO_UNION = b"\x16"
+_MEMBERS = ["version", "database", "table", "tableID", "type"]
+_BEHIND_NAMES = b',"commitTs":'
+_MOST_BEGINNING = 4096
+# Every TSO from 2002 to 2090 has as many digits, and milliseconds have 13 from 2001 to 2286.
+_TS_DIGITS = 18
+_LEAST_TS = 10 ** (_TS_DIGITS - 1)
+_NUMBERS_BEHIND = (b',"buildTs":', 13, b',"schemaVersion":', _TS_DIGITS)
+AVRO_UNION = b"\x16"
 """The first byte of a message with the encoding Avro: 11, the place of a record in its schema, as a zigzag number."""
 
 
@@ -87,7 +96,41 @@ class SimpleStatement:
 
 def is_avro(value: bytes) -> bool:
     """Whether a message has the encoding Avro."""
-    return value.startswith(_AVRO_UNION)
+    return value.startswith(AVRO_UNION)
+
+
+def read_row_heads(values: pa.Array) -> RowHeads:
+    """What messages (binary) of rows are about that TiCDC has written, and which messages are no such ones.
+
+    Only their beginnings are looked at: numbers have a known length there, and what is around them is one of few texts. A message
+    may turn out to be damaged behind that when its row is decoded.
+    """
+    numbers, beginnings = by_beginning(values, _BEHIND_NAMES, _MOST_BEGINNING)
+    is_named, databases, tables = names_of(numbers, [_names_of_rows(beginning) for beginning in beginnings])
+    is_regular, commit_ts = np.zeros(len(values), bool), np.zeros(len(values), np.int64)
+    for number, beginning in enumerate(beginnings):
+        chosen = np.flatnonzero((numbers == number) & is_named)
+        if not len(chosen):
+            continue
+        own = values.take(pa.array(chosen)) if len(chosen) < len(values) else values
+        before = beginning + _BEHIND_NAMES
+        told = [begin_with(own, before, _TS_DIGITS, *_NUMBERS_BEHIND, side) for side in (b',"data":{', b',"old":{')]
+        found = numbers_in(own, len(before), len(before) + _TS_DIGITS)
+        is_regular[chosen] = (told[0] | told[1]) & (found >= _LEAST_TS)
+        commit_ts[chosen] = found
+    return RowHeads(is_regular, databases, tables, np.where(is_regular, commit_ts, 0))
+
+
+def _names_of_rows(beginning: bytes) -> tuple[str, str] | None:
+    """Database and table of a row's message that begins so; ``None`` if it is no such beginning."""
+    try:
+        members = read_object(beginning + b"}")
+    except ValueError:
+        return None
+    if list(members) != _MEMBERS or members.get("version") != VERSION or members.get("type") not in ROW_TYPES:
+        return None
+    database, table = text_of(members, "database"), text_of(members, "table")
+    return (database, table) if database and table else None
 
 
 def read_about(values: Sequence[bytes]) -> list[SimpleAbout]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.formats.alike import begin_with
 from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
-from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_statement_message
+from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_row_heads, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE
@@ -23,17 +25,19 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
+from headrace.sources.kafka.line_records import records_of
 from headrace.sources.kafka.protocol import Messages, bad_record, lacks_column, statement_in_text, without_watermarks
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RECORDS, RecordKind
 
-_KINDS = {
-    EnvelopeKind.ROWS: RecordKind.ROWS,
-    EnvelopeKind.STATEMENT: RecordKind.STATEMENT,
-    EnvelopeKind.WATERMARK: RecordKind.WATERMARK,
-    EnvelopeKind.UNREADABLE: RecordKind.UNKNOWN,
-}
+_KINDS = np.array([RecordKind.ROWS, RecordKind.STATEMENT, RecordKind.WATERMARK, RecordKind.UNKNOWN, RecordKind.UNKNOWN], np.int8)
+"""By :class:`EnvelopeKind`. Empty messages are left out."""
 
+_MOST_BEGINNINGS = 16
+_BEGINNING = re.compile(
+    rb'(\{"id":0,[^{}]*?,"es":)(\d{1,20})(,"ts":)(\d{1,20})(,"sql":"","sqlType":\{[^{}]*\},"mysqlType":\{[^{}]*\})'
+)
+"""What TiCDC writes before the row. Kind and table are in it, and the types."""
 _TYPES_BEGIN = b'"mysqlType":'
 _DELETION = b'"isDdl":false,"type":"DELETE"'
 _KINDS_OF_TEXT = {str(kind).lower(): kind for kind in BINARY_KINDS | CHARACTER_KINDS}
@@ -61,6 +65,9 @@ class CanalJsonProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""
+        return records_of(messages, read_row_heads, self._read_others)
+
+    def _read_others(self, messages: Messages) -> pa.RecordBatch:
         values, damaged = uncompressed_all(messages.values)
         found = read_envelopes(values, exact=self.exact)
         found.kinds[list(damaged)] = EnvelopeKind.UNREADABLE
@@ -70,14 +77,15 @@ class CanalJsonProtocol:
             values[number] = large.to_value(values[number])
         columns = [
             pa.array(messages.offsets, pa.int64()),
-            pa.array([_KINDS.get(EnvelopeKind(kind), RecordKind.UNKNOWN) for kind in found.kinds.tolist()], pa.int8()),
+            pa.array(_KINDS[found.kinds]),
             pa.array(found.databases, pa.string()),
             pa.array(found.tables, pa.string()),
             pa.array(found.commit_ts),
             pa.array(values, pa.binary()),
         ]
         batch = pa.record_batch(columns, schema=RECORDS)
-        return batch.filter(pa.array(found.kinds != EnvelopeKind.EMPTY))
+        is_empty = found.kinds == EnvelopeKind.EMPTY
+        return batch.filter(pa.array(~is_empty)) if is_empty.any() else batch
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``."""
@@ -87,14 +95,11 @@ class CanalJsonProtocol:
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        lines, fit = [], _Fit(schema)
-        for number, value in enumerate(records.column("value").to_pylist()):
-            line = as_line(value)
-            if line is None:
-                raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
-            lines.append(fit.fitting(number, line))
+        lines, text = _as_lines(records.column("value"))
+        if renamed := _Fit(schema).renamed(lines):
+            text = b"\n".join([*(renamed.get(number, line) for number, line in enumerate(lines.to_pylist())), b""])
         try:
-            batches = list(decode_canal_json(b"\n".join([*lines, b""]), schema, self.options))
+            batches = list(decode_canal_json(text, schema, self.options))
         except DecodeError as error:
             raise bad_record((error.line or 1) - 1, error, schema) from None
         if not batches:
@@ -106,6 +111,23 @@ class CanalJsonProtocol:
         commit_ts = records.column("commit_ts").take(pa.array(messages))
         found = found.set_column(found.schema.get_field_index(COMMIT_TS), META_FIELDS[1], commit_ts)
         return found, np.bincount(messages, minlength=len(lines)).tolist()
+
+
+def _as_lines(values: pa.Array) -> tuple[pa.Array, bytes]:
+    """The messages (binary) without blanks around them if one has line breaks, and as a text with a line break behind each.
+
+    Raises BadRecordError if one has line breaks between its parts.
+    """
+    text = b"\n".join([*values.to_pylist(), b""])
+    if text.count(b"\n") == len(values) and b"\r" not in text:
+        return values, text
+    lines = []
+    for number, value in enumerate(values.to_pylist()):
+        line = as_line(value)
+        if line is None:
+            raise BadRecordError(number, "The message has line breaks between its parts, which no release of TiCDC writes.")
+        lines.append(line)
+    return pa.array(lines, pa.binary()), b"\n".join([*lines, b""])
 
 
 class _Fit:
@@ -124,7 +146,33 @@ class _Fit:
         """By folded name, each column's name in the first message that has it."""
         self._has_row_of: set[bool] = set()  # of a deletion, of another message
 
-    def fitting(self, number: int, line: bytes) -> bytes:
+    def renamed(self, lines: pa.Array) -> dict[int, bytes]:
+        """Checks messages (binary). Raises BadRecordError if one does not fit.
+
+        Returns by their numbers those in which a column has another name than in the first ones, with the names as there: other
+        names are not read together. TiCDC's messages of a table differ in times and values only. So one that begins like another,
+        up to its types, is checked with it.
+        """
+        is_open = np.ones(len(lines), bool)
+        found: dict[int, bytes] = {}
+        for _ in range(_MOST_BEGINNINGS):
+            number = int(is_open.argmax())
+            if not is_open[number]:
+                return found
+            line = lines[number].as_py()
+            is_open[number] = False
+            if (fitting := self._fitting(number, line)) is not line:
+                found[number] = fitting
+            elif (begin := _BEGINNING.match(line)) is not None:
+                before, es, between, ts, types = begin.groups()
+                is_open &= ~begin_with(lines, before, len(es), between, len(ts), types)
+        for number in np.flatnonzero(is_open).tolist():
+            line = lines[number].as_py()
+            if (fitting := self._fitting(number, line)) is not line:
+                found[number] = fitting
+        return found
+
+    def _fitting(self, number: int, line: bytes) -> bytes:
         """The message ``number``, with the names of columns as they are in the first messages: those alone are read together.
 
         Raises BadRecordError if it does not fit.

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.formats.alike import RowHeads
 from headrace.formats.row_images import BadLineError, LineReader, decode_lines
-from headrace.sources.kafka.protocol import bad_record
+from headrace.sources.kafka.protocol import Messages, bad_record
+from headrace.sources.stream.records import RECORDS, RecordKind
+
+
+def records_of(
+    messages: Messages, read_heads: Callable[[pa.Array], RowHeads], read_others: Callable[[Messages], pa.RecordBatch]
+) -> pa.RecordBatch:
+    """The records of messages, see ``KafkaProtocol.read``: those of rows that are as their writer writes them by their heads alone.
+
+    ``read_others`` reads the other messages, and those with line breaks.
+    """
+    values = pa.array(messages.values, pa.binary())
+    heads = read_heads(values)
+    text = b"".join(messages.values)
+    if b"\n" in text or b"\r" in text:
+        heads.is_regular[[number for number, value in enumerate(messages.values) if b"\n" in value or b"\r" in value]] = False
+    kinds = pa.array(np.full(len(values), RecordKind.ROWS, np.int8))
+    columns = [pa.array(messages.offsets, pa.int64()), kinds, heads.databases, heads.tables, pa.array(heads.commit_ts), values]
+    rows = pa.record_batch(columns, schema=RECORDS)
+    if heads.is_regular.all():
+        return rows
+    rest = np.flatnonzero(~heads.is_regular).tolist()
+    others = read_others(Messages([messages.offsets[number] for number in rest], [messages.values[number] for number in rest]))
+    together = pa.concat_batches([rows.filter(pa.array(heads.is_regular)), others])
+    return together.take(pa.array(np.argsort(together.column("offset").to_numpy(), kind="stable")))
 
 
 def rows_of_lines(reader: LineReader, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
     """The rows of records of one table whose values are lines; see ``StreamReader.decode``. Raises BadRecordError."""
-    parts = [value.split(b"\n") for value in records.column("value").to_pylist()]
+    values = records.column("value").to_pylist()
+    if b"\n" not in b"".join(values):
+        return rows_of_messages(reader, records)
+    parts = [value.split(b"\n") for value in values]
     return rows_of_parts(reader, parts, records.column("commit_ts"))
 
 
 def rows_of_messages(reader: LineReader, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
-    """As :func:`rows_of_lines`, for values that are one change each and no text."""
-    return rows_of_parts(reader, [[value] for value in records.column("value").to_pylist()], records.column("commit_ts"))
+    """As :func:`rows_of_lines`, for values that are one change each."""
+    try:
+        rows, line_of = decode_lines(reader, records.column("value").to_pylist(), records.column("commit_ts").to_numpy())
+    except BadLineError as error:
+        raise bad_record(error.line, error.error, reader.schema) from None
+    return rows, np.bincount(line_of, minlength=records.num_rows).tolist()
 
 
 def rows_of_parts(

@@ -10,18 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.ddl.statement import read_statement
 from headrace.formats import simple_avro
 from headrace.formats.compressed_values import uncompressed_all
 from headrace.formats.json_lines import BLANK
 from headrace.formats.simple_avro_rows import SimpleAvroRowReader
-from headrace.formats.simple_messages import SimpleAbout, SimpleKind, is_avro, read_about, read_statement_message
+from headrace.formats.simple_messages import (
+    AVRO_UNION,
+    SimpleAbout,
+    SimpleKind,
+    is_avro,
+    read_about,
+    read_row_heads,
+    read_statement_message,
+)
 from headrace.formats.simple_rows import SimpleRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.sources.kafka.line_records import rows_of_lines, rows_of_messages
+from headrace.sources.kafka.line_records import records_of, rows_of_lines, rows_of_messages
 from headrace.sources.kafka.protocol import Messages
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
@@ -47,6 +56,9 @@ class SimpleProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""
+        return records_of(messages, read_row_heads, self._read_others)
+
+    def _read_others(self, messages: Messages) -> pa.RecordBatch:
         told, damaged = uncompressed_all(messages.values)
         values = [value if is_avro(value) else value.strip(BLANK) for value in told]
         abouts = _abouts(values)
@@ -79,7 +91,7 @@ class SimpleProtocol:
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        encoded = np.array([is_avro(value) for value in records.column("value").to_pylist()], bool)
+        encoded = pc.starts_with(records.column("value"), AVRO_UNION).to_numpy(zero_copy_only=False)
         if not encoded.any():
             return rows_of_lines(SimpleRowReader(schema), records)
         if encoded.all():
