@@ -275,3 +275,18 @@ def test_an_expression_of_a_statement_that_nobody_judged_is_judged_by_itself() -
     assert judge_expression("TO_DAYS(`a`) < 7") == ""
     for text in ("SLEEP(9)", "1) OR (SELECT 1", "1); DROP TABLE t -- ", "(SELECT 1)", "'x", "@a := 1"):
         assert judge_expression(text) != ""
+
+
+@pytest.mark.parametrize("place", ["ADD COLUMN g TEXT AS (CONCAT({}))", "ADD COLUMN g TEXT DEFAULT {}", "ADD CHECK (g <> {})"])
+def test_a_literal_with_a_character_set_waits(place: str) -> None:
+    digits = ("0x27", "x'27'", "X'27'", "0b1", "b'1'")
+    for charset in ("_latin1", "_BINARY", "_ascii", "_gbk", "_utf8mb5", "_"):
+        for literal in ("'a'", "'a''b'", "''", '"a"', "'é'", *digits, "7"):
+            why = judge(f"ALTER TABLE t {place.format(f'{charset} {literal}')}", "d").objection
+            assert f"a literal has the character set {charset}, which servers store differently" in why
+            assert f"Write it as a text without {charset}" in why
+    text = "'a'"
+    for charset in ("_utf8mb4", "_UTF8", "_utf8mb3"):
+        assert judge(f"ALTER TABLE t {place.format(f'{charset} {text}')}", "d").objection == ""
+        for literal in digits:
+            assert judge(f"ALTER TABLE t {place.format(f'{charset} {literal}')}", "d").objection

@@ -269,6 +269,42 @@ def test_what_mysql_says_otherwise_is_said_in_mariadbs_words(statement, expected
     assert adapt_for(statement, Server("MySQL")).statement == statement
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "ALTER TABLE `t` ADD COLUMN `g` VARCHAR(9) AS (CONCAT({}))",
+        "ALTER TABLE `t` ADD COLUMN `g` VARCHAR(9) DEFAULT {}",
+        "ALTER TABLE `t` ALTER COLUMN `g` SET DEFAULT {}",
+        "ALTER TABLE `t` ADD COLUMN `g` INT AS (`j`->{})",
+        "CREATE TABLE `t` (`a` INT,`g` VARCHAR(9) DEFAULT (CONCAT({})))",
+        "CREATE TABLE `t` (`g` VARCHAR(9)) PARTITION BY LIST COLUMNS (`g`) (PARTITION `p` VALUES IN ({}))",
+        "CREATE VIEW `v` AS SELECT CONCAT({}) AS `x` FROM `t` WHERE `j`->>{}=1",
+    ],
+)
+def test_mariadb_gets_no_character_set_before_a_literal(place):
+    mariadb, plain = Server("MariaDB"), adapt_for(place.replace("{}", "'a''b'"), Server("MariaDB")).statement
+    for introducer in ("_utf8mb4", "_UTF8MB4 ", "_utf8", "_UTF8 ", "_utf8mb3", "_Utf8mb3\t", "_utf8/* x */", "/*T! _utf8mb4*/ "):
+        written = place.replace("{}", introducer + "'a''b'")
+        assert words(adapt_for(written, mariadb).statement) == words(plain)
+        for server in ("MySQL", "TiDB"):
+            assert words(adapt_for(written, Server(server)).statement) == words(written)
+    for literal in ("_latin1'a'", "_binary'a'", "_utf8mb4 0x27", "_utf8mb4 x'27'", "_utf8 b'1'", "_utf8mb3 0b1", "_é'a'"):
+        with pytest.raises(UnadaptableError, match=r"literal with the character set _.*, which MariaDB stores as another"):
+            adapt_for(place.replace("{}", literal), mariadb)
+
+
+def test_names_that_look_like_a_character_set_stay():
+    for statement in (
+        "CREATE VIEW `v` AS SELECT `_utf8` 'a' FROM `t`",
+        "CREATE VIEW `v` AS SELECT `t`._utf8,é_utf8 'a' FROM `t`",
+        "CREATE TABLE `t` (_utf8mb4 INT,`_utf8` INT DEFAULT '_utf8')",
+        "ALTER TABLE `t` RENAME COLUMN _utf8 TO `_utf8mb4`",
+    ):
+        assert adapt_for(statement, Server("MariaDB")).statement == statement
+    with pytest.raises(UnadaptableError, match="literal with the character set _utf8"):
+        adapt_for("CREATE VIEW `v` AS SELECT `t`._utf8 'a' FROM `t`", Server("MariaDB"))
+
+
 WORDS_OF_TIDB = "a->'$.x' COLLATE gbk_bin CHARSET latin1 AUTO_RANDOM(5) CHECK (1) /*T![ttl] TTL */ VECTOR, INVISIBLE STORED NULL"
 
 

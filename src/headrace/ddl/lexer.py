@@ -18,6 +18,8 @@ NO_SYNTAX = r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*(
 inside another of these has no effect."""
 MOST_WORDS = 500_000
 """The most words of a statement. They take some 130 MB, and several seconds to read."""
+INTRODUCERS_OF_UTF8 = frozenset({"_UTF8MB4", "_UTF8", "_UTF8MB3"})
+"""Character sets before a literal that TiDB writes itself, by that of the connection, when it stores an expression."""
 _LETTER = r"0-9A-Za-z$_\x80-\U0010ffff"
 _TOKEN = re.compile(
     r"(?P<blank>[ \t-\r]++)"
@@ -81,6 +83,11 @@ class Word:
     def is_text(self) -> bool:
         """Whether the word is a quoted string."""
         return self.is_literal and self.written.startswith("'")
+
+
+def is_introducer(word: Word, following: Word) -> bool:
+    """Whether a word gives the literal that follows it a character set: ``_latin1'a'``."""
+    return following.is_literal and not word.is_name and not word.is_literal and word.text.startswith("_")
 
 
 def bytes_of_digits(word: Word) -> bytes:

@@ -11,11 +11,11 @@ from collections.abc import Collection
 from headrace.ddl.grammar.effort import MOST_OPERATIONS, Effort, too_many_operations
 from headrace.ddl.grammar.reader import Reader
 from headrace.ddl.grammar.vocabulary import BEFORE_PARENTHESIS, FUNCTIONS, OF_EXPRESSIONS, OPTION_WORDS, RESERVED, TIMES
-from headrace.ddl.lexer import Word, bytes_of_digits
+from headrace.ddl.lexer import INTRODUCERS_OF_UTF8, Word, is_introducer
 from headrace.model.table import TableId
 
 _NEVER = frozenset({"@", "@@", ":=", ";", ":", "\\"})
-_CHARACTER_SETS = frozenset({"_UTF8MB4", "_UTF8", "_UTF8MB3", "_ASCII", "_LATIN1", "_BINARY", "_GBK", "_GB18030"})
+_SHOWN = 40
 
 
 def in_parentheses(reader: Reader) -> None:
@@ -89,8 +89,8 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         reader.fail(f"it calls {word.text} of a database")
     if text in _NEVER:
         reader.fail(f"an expression has {word.text!r}")
-    if text.startswith("_") and reader.peek().is_literal:
-        _require_safe(reader, text, reader.peek())
+    if is_introducer(word, reader.peek()) and not reader.done:
+        _require_plain(reader, word, reader.peek())
     if text in ("NEXT", "PREVIOUS") and reader.peek().says("VALUE"):
         reader.fail("it reads a sequence")
     if is_called and text in FUNCTIONS:
@@ -105,17 +105,16 @@ def look_at(reader: Reader, word: Word, keywords: Collection[str]) -> None:
         reader.fail(f"an expression has {text}")
 
 
-def _require_safe(reader: Reader, character_set: str, literal: Word) -> None:
-    """Raises NotAcceptedError for a literal that a server may read as another one than it is here, for its character set.
+def _require_plain(reader: Reader, introducer: Word, literal: Word) -> None:
+    """Raises NotAcceptedError for a literal with a character set that a server may read, or store, as another one than it is here.
 
-    A quote or a backslash may be part of a character there. And MariaDB (10.11) stores an expression as text, in which it does not
-    escape a quote behind other than ASCII in such a literal: what follows would be run as SQL. TiDB writes ``_UTF8MB4`` itself.
+    A quote or a backslash may be part of a character there. And MariaDB (10.11) stores an expression as text, in which it escapes
+    nothing in such a literal: what follows a quote in it would be run as SQL, whatever the character set. TiDB itself writes
+    :data:`~headrace.ddl.lexer.INTRODUCERS_OF_UTF8` before the texts of an expression, which adaptation for MariaDB removes.
     """
-    if character_set not in _CHARACTER_SETS:
-        reader.fail(f"{character_set!r} is no character set that is known")
-    is_ascii = literal.text.isascii() if literal.is_text else max(bytes_of_digits(literal), default=0) < 0x80
-    if not is_ascii and not (literal.is_text and character_set == "_UTF8MB4"):
-        reader.fail(f"a literal with the character set {character_set} has other characters than ASCII. Write it as _utf8mb4'…'")
+    if introducer.text.upper() not in INTRODUCERS_OF_UTF8 or not literal.is_text:
+        shown = introducer.text[:_SHOWN]
+        reader.fail(f"a literal has the character set {shown}, which servers store differently. Write it as a text without {shown}")
 
 
 def default(reader: Reader) -> None:
@@ -137,8 +136,8 @@ def default(reader: Reader) -> None:
         while reader.peek().is_text:
             reader.next()
         return
-    if reader.peek().text.startswith("_") and reader.peek(1).is_literal:
-        _require_safe(reader, reader.next().text.upper(), reader.peek())
+    if is_introducer(reader.peek(), reader.peek(1)):
+        _require_plain(reader, reader.next(), reader.peek())
         reader.next()
         return
     call(reader)

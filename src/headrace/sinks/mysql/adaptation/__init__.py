@@ -107,7 +107,10 @@ def adapt_for(statement: str, server: Server, database: str = "", foreign: Colle
         draft.tell(f"nothing of the statement is left to do for {server.name}.")
     if kind in _OF_TABLES:
         require_same_columns(statement, draft.text, database)
-    return Adapted(_written_anew(draft.text), tuple(draft.notices))
+    adapted = _written_anew(draft.text)
+    if server.is_mariadb:
+        mariadb.require_no_introducer(adapted)
+    return Adapted(adapted, tuple(draft.notices))
 
 
 def _written_anew(statement: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from headrace.sinks.mysql.adaptation.draft import Draft, closing
+from headrace.ddl.lexer import INTRODUCERS_OF_UTF8, is_introducer, words
+from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 
 _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECASE)
 _NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
-_INTRODUCER = re.compile(r"\b_utf8mb4\s*(?=\.)", re.IGNORECASE)
 _COLLATE = re.compile(r"\s+COLLATE\s+(?:\w+|\.+)", re.IGNORECASE)
 # A string is masked by dots, like a name, and would be scanned to its end from each dot.
-_ARROW = re.compile(r"(?<![\w$.])(?P<column>[\w$.]++)\s*+(?P<arrow>->>?)\s*+(?P<path>\w*+\.+)")
+_ARROW = re.compile(r"(?<![\w$.])(?P<column>[\w$.]++)\s*+(?P<arrow>->>?)\s*+(?P<path>\.+)")
 _INDEX = re.compile(
     r"\s*(?:ADD\s+|CREATE\s+)?(?:CONSTRAINT\s+(?:(?!UNIQUE\b)\S+\s+)?)?(?:UNIQUE\s+)?(?:INDEX|KEY|UNIQUE)\b", re.IGNORECASE
 )
@@ -29,10 +30,8 @@ def rewrite(draft: Draft) -> None:
     """Rewrites the statement for MariaDB."""
     _null_of_generated_columns(draft)
     _collations_of_generated_columns(draft)
+    _introducers(draft)
     _arrows(draft)
-    # In a column's expression, MariaDB stores such a text as hexadecimal digits without their prefix, which are other characters.
-    # The connection is utf8mb4 anyway.
-    draft.replace(_INTRODUCER, "", "")
     draft.drop_clauses(
         lambda _, masked: bool(_INDEX.match(masked) and _INDEX_OF_EXPRESSION.search(masked)),
         "an index over an expression was left out, which MariaDB does not know: {clause}.",
@@ -46,8 +45,8 @@ def rewrite(draft: Draft) -> None:
 
 def rewrite_view(draft: Draft) -> None:
     """Rewrites the query of a view for MariaDB."""
+    _introducers(draft)
     _arrows(draft)
-    draft.replace(_INTRODUCER, "", "")
 
 
 def _null_of_generated_columns(draft: Draft) -> None:
@@ -88,6 +87,33 @@ def _arrows(draft: Draft) -> None:
         return f"JSON_UNQUOTE({extracted})" if found["arrow"] == "->>" else extracted
 
     draft.replace(_ARROW, call, "")
+
+
+def _introducers(draft: Draft) -> None:
+    """Removes the character sets that TiDB writes before the texts of expressions. The connection is utf8mb4 anyway.
+
+    MariaDB stores a text with one as it is, without escapes, or as hexadecimal digits without their prefix.
+    """
+    found, edits = words(draft.text) or (), []
+    for former, word, literal in zip(found, found[1:], found[2:], strict=False):
+        is_name = former.says(".")
+        if is_introducer(word, literal) and not is_name and word.text.upper() in INTRODUCERS_OF_UTF8 and literal.is_text:
+            edits.append((word.start, literal.start, ""))
+    draft.edit(edits)
+
+
+def require_no_introducer(statement: str) -> None:
+    """Raises UnadaptableError for an adapted statement that has a literal with a character set.
+
+    MariaDB would store an expression with it as another one, in which what follows a quote in the literal is SQL.
+    """
+    for word, literal in pairwise(words(statement) or ()):
+        if is_introducer(word, literal):
+            raise UnadaptableError(
+                f"Its statement as adapted for MariaDB has a literal with the character set {word.text}, which MariaDB stores as"
+                " another one.",
+                "Make the change by hand and skip it, or edit it: write the literal without the character set.",
+            )
 
 
 def _visibility(draft: Draft) -> None:
