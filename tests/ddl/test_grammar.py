@@ -290,3 +290,19 @@ def test_a_literal_with_a_character_set_waits(place: str) -> None:
         assert judge(f"ALTER TABLE t {place.format(f'{charset} {text}')}", "d").objection == ""
         for literal in digits:
             assert judge(f"ALTER TABLE t {place.format(f'{charset} {literal}')}", "d").objection
+
+
+def test_columns_with_too_many_members_wait() -> None:
+    def members(count: int, length: int) -> str:
+        return ", ".join(f"'{number:0{length}}'" for number in range(count))
+
+    for count, length in ((500, 200), (1_000, 50), (2_000, 12), (3_500, 4)):
+        assert judge(f"CREATE TABLE t (e ENUM({members(count, length)}))", "d").objection == ""
+        assert judge(f"ALTER TABLE t MODIFY e SET({members(count, length)})", "d").objection == ""
+        for more in (f"e ENUM({members(count * 2, length)})", f"e ENUM({members(count, length)}), f SET({members(count, length)})"):
+            statement = f"CREATE TABLE t ({more})"
+            assert "its ENUM and SET columns have too many or too long members" in judge(statement, "d").objection
+    assert judge(f"CREATE TABLE t (e ENUM({members(9, 4)}, '{'x' * 600_000}'))", "d").objection
+    several = ", ".join(f"ADD COLUMN e{number} ENUM({members(100, 50)})" for number in range(100))
+    assert judge(f"ALTER TABLE t {several}", "d").objection == ""
+    assert judge(f"ALTER TABLE t {several}, ADD COLUMN f ENUM({members(100, 50)})", "d").objection

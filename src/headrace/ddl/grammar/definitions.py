@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.ddl.grammar import expressions, partitioning
 from headrace.ddl.grammar.reader import Reader
 from headrace.ddl.grammar.vocabulary import OF_TYPES, TABLE_OPTIONS, TIMES, TYPES
+from headrace.model.types import MOST_COMPARED, compared, too_many_compared
 
 _INDEX_KINDS = ("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "INDEX", "KEY", "FOREIGN", "CHECK", *_INDEX_KINDS)
@@ -59,16 +60,29 @@ def _type(reader: Reader) -> None:
         reader.expect(">")
     while _goes_on(reader):
         reader.next()
-    if reader.accept("("):
-        while not reader.accept(")"):
-            if reader.done or not (reader.peek().is_literal or reader.peek().says(",")):
-                reader.fail()
-            reader.next()
+    inside = _in_type(reader)
+    if word.text.upper() in ("ENUM", "SET"):
+        reader.compared += compared(inside)
+        if reader.compared > MOST_COMPARED:
+            reader.fail(too_many_compared())
     for _ in range(_MOST_ATTRIBUTES):
         if _goes_on(reader):
             reader.next()
         elif not reader.character_set():
             return
+
+
+def _in_type(reader: Reader) -> list[str]:
+    """Reads the parenthesis of a type, if one comes next: its length, its digits or its members."""
+    found: list[str] = []
+    if reader.accept("("):
+        while not reader.accept(")"):
+            if reader.done or not (reader.peek().is_literal or reader.peek().says(",")):
+                reader.fail()
+            word = reader.next()
+            if word.is_literal:
+                found.append(word.text)
+    return found
 
 
 def _goes_on(reader: Reader) -> bool:

@@ -22,8 +22,9 @@ class NotAcceptedError(Exception):
 class Reader(Cursor):
     """Reads a statement. ``names`` collects every table, view and database that it names, resolved against ``database``.
 
-    ``expressions`` collects what the server computes for each row, and ``operations`` counts its operations. ``reads`` collects the
-    tables that the query of a view reads, and ``queries`` counts its SELECTs, as in ``Judgement``.
+    ``expressions`` collects what the server computes for each row, and ``operations`` counts its operations. ``compared`` is what
+    it compares for the members of ENUM and SET columns. ``reads`` collects the tables that the query of a view reads, and
+    ``queries`` counts its SELECTs, as in ``Judgement``.
 
     Methods that read raise NotAcceptedError if the next words are not what they expect.
     """
@@ -34,6 +35,7 @@ class Reader(Cursor):
         self.names: list[TableId] = []
         self.expressions: list[tuple[Word, ...]] = []
         self.operations = 0
+        self.compared = 0
         self.reads: tuple[TableId, ...] = ()
         self.queries = 0
 

@@ -40,7 +40,7 @@ from headrace.sinks.metadata_applier import Begun, SchemaChangeUnclear, TableDes
 from headrace.sinks.mysql import catalogue, collation, databases, denied, end_state
 from headrace.sinks.mysql.adaptation import Adapted, UnadaptableError, adapt
 from headrace.sinks.mysql.computed_values import refuse_computed_otherwise
-from headrace.sinks.mysql.computing import refuse_long_computing
+from headrace.sinks.mysql.computing import refuse_long_computing, refuse_many_members
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.end_state import Before, EndState
 from headrace.sinks.mysql.fill_values import filled_as_by_tidb
@@ -251,6 +251,7 @@ class MySqlMetadataApplier:
         refuse_rows_brought_back(change)
         refuse_exploding_view(session, change)
         refuse_long_computing(change)
+        refuse_many_members(change)
         refuse_other_zone(change, self._settings.time_zone)
         refuse_computed_otherwise(session, change)
         notices.extend(refuse_unseen_values(session, change, self._settings.time_zone))
