@@ -11,6 +11,8 @@ from headrace.ddl.lexer import words
 from headrace.model.events import CreateTableEvent, OtherEvent, SchemaChange
 from headrace.model.place import PlaceInFile
 from headrace.model.table import Generated, TableId, TableSchema
+from headrace.sinks.metadata_applier import SchemaChangeRefused
+from headrace.sinks.mysql.adaptation import Server, adapt_for
 
 pytestmark = pytest.mark.server
 
@@ -78,3 +80,80 @@ def test_mariadb_stores_the_view_that_is_meant(mariadb) -> None:
         target.execute("FLUSH TABLES")
         assert target.execute("SELECT x FROM shop.w") == [(f"{text}b",)]
         target.execute("DROP VIEW shop.w")
+
+
+LOST = (
+    "(`v` LIKE 'a') NOT IN (0, 5)",
+    "(`v` NOT LIKE 'a') NOT IN (0, 5)",
+    "(`v` REGEXP 'a') NOT IN (0, 5)",
+    "(`v` RLIKE 'a') NOT BETWEEN 0 AND 0",
+    "(`v` LIKE 'a') NOT LIKE '0'",
+    "((`v` LIKE 'a')) NOT IN (0, 5)",
+    "(NOT `v` LIKE 'a') NOT IN (0, 5)",
+    "(!(`v` LIKE 'a')) NOT IN (0, 5)",
+    "(`v` LIKE CASE WHEN `v` = 'z' THEN 'b' ELSE 'a' END) NOT IN (0, 5)",
+    "NOT ((`v` LIKE 'a') IN (0, 5))",
+    "NOT (`v` LIKE 'a') BETWEEN 0 AND 0",
+    "!((`v` REGEXP 'a') LIKE '0')",
+    "NOT (((`v` LIKE 'a') IN (0, 5)) AND 1)",
+    "IF((`v` LIKE 'a') NOT IN (0, 5), 1, 2)",
+)
+KEPT = (
+    "((`v` LIKE 'a') + 0) NOT IN (0, 5)",
+    "NOT (((`v` LIKE 'a') + 0) IN (0, 5))",
+    "IF(`v` LIKE 'a', 1, 0) NOT IN (0, 5)",
+    "CONCAT(`v` LIKE 'a') NOT IN ('0', '5')",
+    "CASE WHEN `v` LIKE 'a' THEN 0 ELSE 1 END NOT IN (0, 5)",
+    "(CASE WHEN `v` LIKE 'a' THEN 0 ELSE 1 END) NOT IN (0, 5)",
+    "(CASE WHEN (`v` LIKE 'a') THEN 0 ELSE 1 END) NOT IN (0, 5)",
+    "(`v` LIKE 'a') = 0",
+    "(`v` LIKE 'a') NOT REGEXP '0'",
+    "NOT ((`v` REGEXP 'a') REGEXP '0')",
+    "(`v` LIKE 'a') IS NOT TRUE",
+    "NOT (`v` LIKE 'a') AND `v` NOT IN ('b', 'c')",
+    "(`v` NOT LIKE 'a') OR (`v` NOT LIKE 'b')",
+    "(`v` = 'a') NOT IN (0, 5)",
+    "(`v` IN ('a', 'b')) NOT IN (0, 5)",
+    "0 NOT IN ((`v` LIKE 'a'), 3)",
+    "'0' NOT LIKE (`v` LIKE 'a')",
+)
+
+
+def values(target: Target, expression: str) -> list[tuple[object, object]]:
+    """For each row, the value of the column or view, and that of the expression: both computed by MariaDB."""
+    target.execute("FLUSH TABLES")
+    return [(str(x), str(y)) for x, y in target.execute(f"SELECT x, CAST(({expression}) AS CHAR) FROM shop.t ORDER BY v")]
+
+
+ROWS = "INSERT INTO shop.t (id, v) VALUES (1, 'a'), (2, 'b'), (3, '0'), (4, '1'), (5, NULL)"
+
+
+@pytest.mark.parametrize("expression", LOST)
+def test_an_expression_that_mariadb_stores_without_its_parentheses_is_refused(mariadb, expression: str) -> None:
+    target = acquired(mariadb)
+    target.execute(f"CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(99), x VARCHAR(200) AS ({expression}))", ROWS)
+    assert any(x != y for x, y in values(target, expression))
+    target.execute("DROP TABLE shop.t")
+    with pytest.raises(SchemaChangeRefused) as caught:
+        create(target, f"`x` VARCHAR(200) AS ({expression})", expression)
+    assert "MariaDB loses the parentheses around" in caught.value.problem.message
+    assert "write ((…) + 0) in place of (…)" in caught.value.problem.hint
+    assert target.execute("SHOW TABLES FROM shop") == []
+    create(target, "`x` VARCHAR(200)")
+    with pytest.raises(SchemaChangeRefused):
+        apply(target, f"CREATE VIEW `w` AS SELECT {expression} AS `x` FROM `t`", OtherEvent(TableId("shop", "w")))
+
+
+@pytest.mark.parametrize("expression", KEPT)
+def test_an_expression_that_keeps_its_parentheses_is_computed_as_it_is_meant(mariadb, expression: str) -> None:
+    target = acquired(mariadb)
+    create(target, f"`x` VARCHAR(200) AS ({expression})", expression)
+    target.execute(ROWS)
+    assert all(x == y for x, y in values(target, expression))
+    apply(target, f"CREATE VIEW `w` AS SELECT {expression} AS `x` FROM `t`", OtherEvent(TableId("shop", "w")))
+
+
+def test_other_servers_get_such_an_expression() -> None:
+    for expression in LOST:
+        for server in ("MySQL", "TiDB"):
+            assert expression in adapt_for(f"ALTER TABLE `t` ADD COLUMN `x` INT AS ({expression})", Server(server)).statement

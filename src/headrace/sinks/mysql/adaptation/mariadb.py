@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from headrace.ddl.lexer import INTRODUCERS_OF_UTF8, is_introducer, words
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
+from headrace.sinks.mysql.adaptation.parentheses import refuse_lost_parentheses
 
 _GENERATED = re.compile(r"\s(?:GENERATED\s+ALWAYS\s+)?AS\s*(?=\()", re.IGNORECASE)
 _NULL = re.compile(r"\s+(?P<not>NOT\s+)?NULL\b", re.IGNORECASE)
@@ -27,7 +28,7 @@ _UNKNOWN_FUNCTIONS = re.compile(r"\b(?:UUID_TO_BIN|BIN_TO_UUID|UUID_V\d|NEXTVAL|
 
 
 def rewrite(draft: Draft) -> None:
-    """Rewrites the statement for MariaDB."""
+    """Rewrites the statement for MariaDB. Raises UnadaptableError."""
     _null_of_generated_columns(draft)
     _collations_of_generated_columns(draft)
     _introducers(draft)
@@ -41,12 +42,14 @@ def rewrite(draft: Draft) -> None:
     draft.replace(_COLUMN_HINTS, "", "{clause} was left out, which MariaDB does not know.")
     draft.replace(_DEFAULT_PARTITION, "DEFAULT", "")
     _defaults(draft)
+    refuse_lost_parentheses(draft.text)
 
 
 def rewrite_view(draft: Draft) -> None:
-    """Rewrites the query of a view for MariaDB."""
+    """Rewrites the query of a view for MariaDB. Raises UnadaptableError."""
     _introducers(draft)
     _arrows(draft)
+    refuse_lost_parentheses(draft.text)
 
 
 def _null_of_generated_columns(draft: Draft) -> None:
