@@ -28,6 +28,13 @@ CONSTRUCTS: dict[str, Callable[[int], str]] = {
     "comment of a table": lambda n: f"CREATE TABLE t (id INT) COMMENT '{'x' * n}'",
     "members": lambda n: f"ALTER TABLE t ADD COLUMN e ENUM ({', '.join(['0'] * n)})",
     "arrows": lambda n: "CREATE TABLE t (j JSON, c INT AS (" + " + ".join(["j->'$.a'"] * n) + "))",
+    "texts with a character set": lambda n: "CREATE TABLE t (c TEXT AS (CONCAT(" + ", ".join(["_utf8mb4'a'"] * n) + ")))",
+    "parentheses": lambda n: f"CREATE TABLE t (a INT AS ({'(' * n}a LIKE 'x'{')' * n}), b INT AS ({'(a) + ' * n} 1))",
+    "comments of partitions": lambda n: (
+        "CREATE TABLE t (a INT) PARTITION BY LIST (a) ("
+        + ", ".join(f"PARTITION p{number} VALUES IN ({number}) COMMENT 'it''s'" for number in range(n))
+        + ")"
+    ),
     "foreign keys": lambda n: "CREATE TABLE t (" + ", ".join(["FOREIGN KEY (a) REFERENCES secrets (id)", "a INT"] * n) + ")",
     "references": lambda n: "CREATE TABLE t (" + ", ".join(["a INT REFERENCES secrets (id)"] * n) + ")",
     "sequences": lambda n: "CREATE TABLE t (" + ", ".join(["a INT DEFAULT NEXT VALUE FOR s"] * n) + ")",

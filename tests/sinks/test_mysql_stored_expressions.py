@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Sequence
 from itertools import product
 
+import pymysql
 import pytest
 from mysql_writing import Target, acquired, column, table
 
 from headrace.ddl.lexer import words
 from headrace.model.events import CreateTableEvent, OtherEvent, SchemaChange
+from headrace.model.outcome import Notice
 from headrace.model.place import PlaceInFile
 from headrace.model.table import Generated, TableId, TableSchema
 from headrace.sinks.metadata_applier import SchemaChangeRefused
@@ -33,17 +37,19 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def apply(target: Target, statement: str, event: CreateTableEvent | OtherEvent, schema: TableSchema | None = None) -> None:
+def apply(
+    target: Target, statement: str, event: CreateTableEvent | OtherEvent, schema: TableSchema | None = None
+) -> Sequence[Notice]:
     own = event.table_id
     change = SchemaChange(5, own, (event,), statement, "shop", frozenset({own}), schema=schema, origin=PlaceInFile("f.json"))
-    target.sink.metadata_applier.apply_schema_change(change)
+    return target.sink.metadata_applier.apply_schema_change(change)
 
 
-def create(target: Target, last: str, expression: str = "", name: str = "x") -> None:
+def create(target: Target, last: str, expression: str = "", after: str = "") -> Sequence[Notice]:
     kind = {"generated": Generated.VIRTUAL, "expression": expression} if expression else {}
-    schema = table("t", [ID, V, column(name, "VARCHAR", length=200, **kind)])
-    statement = f"CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(99), {last})"
-    apply(target, statement, CreateTableEvent(T, schema), schema=schema)
+    schema = table("t", [ID, V, column("x", "VARCHAR", length=200, **kind)])
+    statement = f"CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(99), {last}) {after}"
+    return apply(target, statement, CreateTableEvent(T, schema), schema=schema)
 
 
 def shown(target: Target, what: str) -> tuple[list[str], list[str]]:
@@ -157,3 +163,59 @@ def test_other_servers_get_such_an_expression() -> None:
     for expression in LOST:
         for server in ("MySQL", "TiDB"):
             assert expression in adapt_for(f"ALTER TABLE `t` ADD COLUMN `x` INT AS ({expression})", Server(server)).statement
+
+
+NO_ESCAPES = "NO_BACKSLASH_ESCAPES"
+PARTITIONS = {
+    "RANGE": "PARTITION BY RANGE (`id`) (PARTITION `p` VALUES LESS THAN (9) COMMENT = {}, PARTITION `q` VALUES LESS THAN (99))",
+    "LIST": "PARTITION BY LIST (`id`) (PARTITION `p` VALUES IN (1, 2) COMMENT {})",
+    "subpartition": "PARTITION BY RANGE (`id`) SUBPARTITION BY HASH (`id`) (PARTITION `p` VALUES LESS THAN (9)"
+    " (SUBPARTITION `s` COMMENT = {}))",
+}
+
+
+@pytest.mark.parametrize("partitions", PARTITIONS.values(), ids=PARTITIONS)
+def test_a_comment_of_a_partition_that_sessions_read_differently_is_left_out(mariadb, partitions: str) -> None:
+    target = acquired(mariadb)
+    for text in ("it's", "a\\", "a\\' MAX_ROWS=7", "a\nb", "plain, é (x)"):
+        notices = create(target, "`x` VARCHAR(9)", after=partitions.format(literal(text)))
+        told = [notice.message for notice in notices if "of a partition was left out" in notice.message]
+        assert bool(told) == (text[0] != "p")
+        assert (text in shown(target, "TABLE shop.t")[0]) == (text[0] == "p")
+        target.execute("INSERT INTO shop.t (id) VALUES (1)", "FLUSH TABLES")
+        read = target.execute(f"SET SESSION sql_mode = '{NO_ESCAPES}'", "SELECT id FROM shop.t")
+        assert read == [(1,)]
+        target.execute("DROP TABLE shop.t")
+
+
+def test_without_leaving_it_out_such_a_session_could_not_open_the_table(mariadb) -> None:
+    target = acquired(mariadb)
+    comment = literal("it's")
+    target.execute(f"CREATE TABLE shop.t (id INT) {PARTITIONS['LIST'].format(comment)}", "FLUSH TABLES")
+    with pytest.raises(pymysql.err.ProgrammingError, match="You have an error in your SQL syntax"):
+        target.execute(f"SET SESSION sql_mode = '{NO_ESCAPES}'", "SELECT id FROM shop.t")
+
+
+@pytest.mark.parametrize("mode", ["", NO_ESCAPES])
+def test_the_bounds_of_partitions_are_those_that_are_meant_in_each_session(mariadb, mode: str) -> None:
+    target = acquired(mariadb)
+    for introducer, text in product(INTRODUCERS, TEXTS):
+        partitions = f"PARTITION BY LIST COLUMNS (`v`) (PARTITION `p` VALUES IN ({introducer}{literal(text)}))"
+        schema = table("t", [V], ())
+        apply(target, f"CREATE TABLE `t` (`v` VARCHAR(99)) {partitions}", CreateTableEvent(T, schema), schema=schema)
+        inserted = f"INSERT INTO shop.t (v) VALUES (FROM_BASE64('{b64encode(text.encode()).decode()}'))"
+        target.execute("FLUSH TABLES", f"SET SESSION sql_mode = '{mode}'", inserted)
+        assert target.execute("SELECT v FROM shop.t PARTITION (p)") == [(text,)]
+        target.execute("DROP TABLE shop.t")
+
+
+def test_only_comments_of_partitions_are_left_out() -> None:
+    statement = (
+        "ALTER TABLE `t` ADD COLUMN (`partition` INT COMMENT 'it''s'), ADD PARTITION (PARTITION `p` VALUES IN (1) COMMENT 'it''s'"
+        " ENGINE = InnoDB, PARTITION `q` VALUES IN (2) COMMENT = 'q'), COMMENT = 'it''s'"
+    )
+    adapted = adapt_for(statement, Server("MariaDB"))
+    assert adapted.statement == statement.replace(" VALUES IN (1) COMMENT 'it''s'", " VALUES IN (1)")
+    assert adapted.notices == ("COMMENT 'it''s' of a partition was left out, which MariaDB would not read in every SQL mode.",)
+    for server in ("MySQL", "TiDB"):
+        assert adapt_for(statement, Server(server)).statement == statement

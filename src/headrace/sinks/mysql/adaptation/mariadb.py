@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from headrace.ddl.lexer import INTRODUCERS_OF_UTF8, is_introducer, words
+from headrace.ddl.lexer import INTRODUCERS_OF_UTF8, Cursor, is_introducer, words
 from headrace.sinks.mysql.adaptation.draft import Draft, UnadaptableError, closing
 from headrace.sinks.mysql.adaptation.parentheses import refuse_lost_parentheses
 
@@ -41,6 +41,7 @@ def rewrite(draft: Draft) -> None:
     draft.replace(_VALIDATION, "", "{clause} was left out, which MariaDB does not know.")
     draft.replace(_COLUMN_HINTS, "", "{clause} was left out, which MariaDB does not know.")
     draft.replace(_DEFAULT_PARTITION, "DEFAULT", "")
+    _comments_of_partitions(draft)
     _defaults(draft)
     refuse_lost_parentheses(draft.text)
 
@@ -129,6 +130,33 @@ def _visibility(draft: Draft) -> None:
         word = "IGNORED" if found["hidden"] else "NOT IGNORED"
         draft.tell(f"{found[0].upper()} of an index became {word}, as MariaDB calls it.")
         edits.append((start + found.start(), start + found.end(), word))
+    draft.edit(edits)
+
+
+def _comments_of_partitions(draft: Draft) -> None:
+    """Leaves out comments with a quote or another character that needs an escape, such as a backslash.
+
+    MariaDB (10.11) stores the definitions of partitions as SQL with escapes, and reads it by the ``sql_mode`` of the session that
+    opens the table. A session with NO_BACKSLASH_ESCAPES could not open it, or would read the rest of the comment as SQL.
+    """
+    cursor, edits, of_partition = Cursor(words(draft.text) or ()), [], [False]
+    while not cursor.done:
+        word = cursor.next()
+        if word.says("("):
+            of_partition.append(False)
+        elif word.says(")") and len(of_partition) > 1:
+            of_partition.pop()
+        elif word.says(","):
+            of_partition[-1] = False
+        elif word.says("PARTITION") or word.says("SUBPARTITION"):
+            of_partition[-1] = len(of_partition) > 1  # definitions are in parentheses
+        elif word.says("COMMENT") and of_partition[-1]:
+            cursor.accept("=")
+            comment = cursor.next()
+            if comment.written != f"'{comment.text}'":
+                text = draft.text[word.start : comment.end]
+                draft.tell("{clause} of a partition was left out, which MariaDB would not read in every SQL mode.", text)
+                edits.append((word.start, comment.end, ""))
     draft.edit(edits)
 
 

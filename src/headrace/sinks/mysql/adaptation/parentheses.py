@@ -16,6 +16,7 @@ from headrace.sinks.mysql.adaptation.draft import UnadaptableError
 _MATCHES = ("LIKE", "REGEXP", "RLIKE")
 _LOSES = ("IN", "BETWEEN", "LIKE")
 _NEGATES = ("NOT", "!")
+_SHOWN = 80
 
 
 @dataclass
@@ -66,8 +67,10 @@ def refuse_lost_parentheses(statement: str) -> None:
 
 
 def _refuse(inside: Sequence[Word], operator: str) -> None:
+    text = rendered(inside)
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     raise UnadaptableError(
-        f"MariaDB loses the parentheses around {rendered(inside)} before {operator} when it stores the expression, and would"
+        f"MariaDB loses the parentheses around {shown} before {operator} when it stores the expression, and would"
         " compute other values than TiDB.",
         "Edit the statement: write ((…) + 0) in place of (…).",
     )
