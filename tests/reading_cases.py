@@ -54,7 +54,7 @@ DIFFERENT: Mapping[str, str] = {
     "B21": "Several objects in one message are refused with their place, because no release of TiCDC writes them to Kafka.",
     "B22": "Values of ENUM and SET are always their names. If nothing tells the names, the table stops.",
     "B24": "Rows wait for the watermark and not for a version: the shape of a row is that of the last schema change before it.",
-    "B25": "A BOOTSTRAP counts only for a table that existed at --start, of which the topic has no schema change before that.",
+    "B25": "A BOOTSTRAP is passed over. A table whose CREATE TABLE is not in the topic stops, as with the other protocols.",
     "B30": "The UUID is recognized, and the message says that AWS Glue is not read.",
     "B31": "Without watermarks it is a deletion at the time that Kafka keeps for the record. With them it has to have a commit ts.",
     "B55": "It is not counted, because a changefeed that starts again repeats rows as a rule.",

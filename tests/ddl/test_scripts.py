@@ -32,12 +32,14 @@ def test_a_dump_gives_its_databases_and_tables_with_their_lines() -> None:
     found = list(definitions(_DUMP))
     assert [(d.table_id, d.database, d.line) for d in found] == [
         (TableId("shop"), "", 3),
+        (TableId("shop", "a"), "shop", 6),
         (TableId("shop", "a"), "shop", 7),
         (TableId("shop", "a"), "shop", 16),
         (TableId("other", "b"), "other", 18),
     ]
-    assert found[1].text.startswith("CREATE TABLE `a` (")
-    assert found[1].text.endswith(")")
+    assert [d.drops for d in found] == [False, True, False, False, False]
+    assert found[2].text.startswith("CREATE TABLE `a` (")
+    assert found[2].text.endswith(")")
 
 
 def test_a_file_of_one_table_may_have_its_database_elsewhere() -> None:

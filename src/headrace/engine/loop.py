@@ -33,7 +33,7 @@ from headrace.engine.requests import Carried, carry_out, give_up_places, release
 from headrace.engine.reserved_columns import without_reserved_columns
 from headrace.engine.retries import Retries, all_stopped
 from headrace.engine.run_options import RunOptions
-from headrace.engine.start_shapes import given_shapes, met_shapes
+from headrace.engine.shapes import given_shapes
 from headrace.engine.table_reset import begin_anew, resets_asked
 from headrace.engine.told_stops import ToldStops
 from headrace.engine.tries import Tries
@@ -372,7 +372,8 @@ class Loop:
             return False
         fresh = {k: d for k, d in words.decisions.items() if self._decided.get(k) != d}
         self._decided = words.decisions
-        asked, self._asked = words.requests.keys() - self._asked, set(words.requests)
+        asked = words.requests.keys() - self._asked
+        self._asked = set(words.requests)
         self._state = replace(self._state, decisions=words.decisions, requests=words.requests)
         return bool(fresh or asked)
 
@@ -525,7 +526,6 @@ class Loop:
         if not self._source.needs_shapes:
             return False
         self._serve(lose_gone(self._state, offer) if offer.gone else None)
-        self._serve(met_shapes(self._state, offer))
         if self._state is not before:
             return True
         self._serve(note_late(self._state, offer))

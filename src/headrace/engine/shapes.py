@@ -17,7 +17,9 @@ from headrace.ddl.statement import StatementKind, read_statement
 from headrace.engine.excluded_tables import Followed, cannot_be_made
 from headrace.engine.identities import recognised
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
+from headrace.engine.run_options import RunOptions
 from headrace.engine.unreadable import is_unborn
+from headrace.errors import DefinitionError
 from headrace.model.events import (
     CreateDatabaseEvent,
     CreateTableEvent,
@@ -31,6 +33,7 @@ from headrace.model.ledger import LedgerState, ShapeKey, TableProgress, TableSha
 from headrace.model.offer import Offer
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_from_ms, tso_to_ms
+from headrace.sources.base import EventSource, StreamSource
 
 
 def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> list[SchemaChange]:
@@ -46,16 +49,13 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
                 newest.pop(table_id, None)
         newest |= {change.table_id: change for change in together if change.schema is not None}
 
-    return [_as_shape(state, change) for t, change in newest.items() if begins_unknown(state, t) and includes(t)]
+    def is_unknown(own: TableProgress | None) -> bool:
+        if own is None or own.status.is_gone:
+            return own is None or own.checkpoint < state.start
+        # A table whose checkpoint is above the start waits for a beginning of its own.
+        return not own.is_made and own.checkpoint <= state.start
 
-
-def begins_unknown(state: LedgerState, table_id: TableId) -> bool:
-    """Whether the table that has the name at the pipeline's start is not known to the target."""
-    own = state.tables.get(table_id)
-    if own is None or own.status.is_gone:
-        return own is None or own.checkpoint < state.start
-    # A table whose checkpoint is above the start waits for a beginning of its own.
-    return not own.is_made and own.checkpoint <= state.start
+    return [_as_shape(state, change) for t, change in newest.items() if is_unknown(state.tables.get(t)) and includes(t)]
 
 
 def _without_shape(change: SchemaChange) -> frozenset[TableId]:
@@ -201,6 +201,29 @@ def _of_database(change: SchemaChange, known: Collection[TableId]) -> TableSchem
     """A schema without columns for a database whose collation a statement names now or named before; ``None`` for all others."""
     is_told = change.database_collation or change.table_id in known
     return TableSchema(change.table_id, ()) if is_told else None
+
+
+def given_shapes(known: LedgerState | None, source: EventSource, options: RunOptions) -> tuple[TableShape, ...]:
+    """The shapes that tables had when the pipeline began, for a stream that lacks their schema changes.
+
+    ``known`` is the ledger's record before the run. After the first cut, the ledger has the shapes. Raises DefinitionError.
+    """
+    if options.given is None or (known is not None and known.position):
+        return ()
+    if not isinstance(source, StreamSource):
+        raise DefinitionError("--schema-from is of use for Kafka and TiDB Binlog only: this source has the tables' shapes itself.")
+    start = known.start if known is not None else options.start
+    if not start:
+        raise DefinitionError(
+            "--schema-from gives the shapes that tables had when the pipeline began, and the commit ts of that is missing.",
+            "Name it with --start: the TSO at which the tables were copied, such as Pos in the metadata file of Dumpling.",
+        )
+    changes, problems = source.effects(options.given(start))
+    for problem in problems:
+        raise DefinitionError(f"--schema-from: {problem.table_id}: {problem.message}", problem.hint)
+    # A table that is left out has no row in the ledger that would show, when it is taken in, which of its rows were passed.
+    wanted = (change for change in changes if not change.table_id.table or options.includes(change.table_id))
+    return told_shapes(known or LedgerState(""), wanted)
 
 
 def outgrown_shapes(state: LedgerState) -> tuple[ShapeKey, ...]:

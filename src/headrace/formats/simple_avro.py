@@ -17,7 +17,7 @@ from headrace.formats.json_lines import Members
 from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.simple_messages import ROW_TYPES, VERSION, SimpleAbout, SimpleKind, SimpleStatement, read_shape
-from headrace.model.table import TableSchema, folded_name
+from headrace.model.table import folded_name
 from headrace.model.tso import MAX_TSO
 
 HEAD = 3
@@ -57,7 +57,6 @@ _STATEMENT = _record(
     **{"version": "int", "type": {"type": "enum", "name": "DDLType", "symbols": _STATEMENTS}, "sql": "string"},
     **{"commitTs": "long", "buildTs": "long", "tableSchema": _optional(_TABLE), "preTableSchema": _optional("TableSchema")},
 )
-_BOOTSTRAP = _record("Bootstrap", version="int", buildTs="long", tableSchema=_TABLE)
 _WATERMARK = _record("Watermark", version="int", commitTs="long", buildTs="long")
 _CHECKSUM = _record("Checksum", version="int", corrupted="boolean", current="long", previous="long")
 _ROW = _record(
@@ -98,11 +97,6 @@ def _statement_schema() -> Record:
     return _parsed(_STATEMENT)
 
 
-@cache
-def _bootstrap_schema() -> Record:
-    return _parsed(_BOOTSTRAP)
-
-
 def _parsed(told: dict[str, object]) -> Record:
     found = parse_schema(json.dumps(told))
     assert isinstance(found, Record), "each content is a record"
@@ -115,7 +109,8 @@ def read_about(values: Sequence[bytes]) -> list[SimpleAbout]:
     of_head: dict[bytes, list[int]] = defaultdict(list)
     for number, value in enumerate(values):
         of_head[value[:HEAD]].append(number)
-    _put(found, _abouts(_bootstrap_schema(), {"version", "tableSchema"}, values, of_head[_HEADS["bootstrap"]]))
+    for number in of_head[_HEADS["bootstrap"]]:
+        found[number] = SimpleAbout(SimpleKind.IGNORED)
     _put(found, _abouts(_watermark_schema(), {"version", "commitTs"}, values, of_head[_HEADS["watermark"]]))
     wanted = {"version", "database", "table", "type", "commitTs", "claimCheckLocation", "handleKeyOnly"}
     _put(found, _abouts(row_schema(), wanted, values, of_head[_HEADS["row"]]))
@@ -142,8 +137,7 @@ def _abouts(schema: Record, wanted: set[str], values: Sequence[bytes], numbers: 
 def _about(kind: str, told: dict[str, object]) -> SimpleAbout:
     shape = told.get("tableSchema")
     named = shape if isinstance(shape, dict) else told
-    database, table = str(named.get("database") or ""), str(named.get("table") or "")
-    commit_ts = named.get("version") if kind == "Bootstrap" else told["commitTs"]
+    database, table, commit_ts = str(named.get("database") or ""), str(named.get("table") or ""), told["commitTs"]
     reason, large = "", None
     if told["version"] != VERSION:
         reason = f"its version is {told['version']}, and only {VERSION} is known."
@@ -161,12 +155,7 @@ def _about(kind: str, told: dict[str, object]) -> SimpleAbout:
     return SimpleAbout(_KINDS[kind], database, table, commit_ts, large=large)
 
 
-_KINDS = {
-    "DML": SimpleKind.ROW,
-    "DDL": SimpleKind.STATEMENT,
-    "Watermark": SimpleKind.WATERMARK,
-    "Bootstrap": SimpleKind.SHAPE,
-}
+_KINDS = {"DML": SimpleKind.ROW, "DDL": SimpleKind.STATEMENT, "Watermark": SimpleKind.WATERMARK}
 
 
 def carried_columns(message: bytes) -> frozenset[str]:
@@ -179,22 +168,16 @@ def carried_columns(message: bytes) -> frozenset[str]:
 
 
 def read_statement_message(value: bytes) -> SimpleStatement:
-    """The schema change or the repeated shape in a message. Raises ValueError, the end of a sentence."""
-    is_shape = value.startswith(_HEADS["bootstrap"])
+    """The schema change in a message. Raises ValueError, the end of a sentence."""
     try:
-        (told,) = read_columns(_bootstrap_schema() if is_shape else _statement_schema(), [value], skip=HEAD).to_pylist()
+        (told,) = read_columns(_statement_schema(), [value], skip=HEAD).to_pylist()
     except BadValueError as error:
         raise ValueError(f"{_BROKEN}: in {error.field}, {error.reason}.") from None
-    if is_shape:
-        return SimpleStatement(told["tableSchema"]["version"], "", _shape(told["tableSchema"]))
     if not told["sql"] or not 1 <= told["commitTs"] <= MAX_TSO:
         raise ValueError("it has no commitTs or no sql.")
     shape = told["tableSchema"]
-    return SimpleStatement(told["commitTs"], with_escapes(told["sql"]), None if shape is None else _shape(shape))
-
-
-def _shape(told: dict[str, object]) -> TableSchema:
-    return read_shape(_as_json({**told, "schema": told["database"]}))
+    schema = None if shape is None else read_shape(_as_json({**shape, "schema": shape["database"]}))
+    return SimpleStatement(told["commitTs"], with_escapes(told["sql"]), schema)
 
 
 def _as_json(told: object) -> object:

@@ -30,9 +30,6 @@ _WATERMARK, _BOOTSTRAP = "WATERMARK", "BOOTSTRAP"
 _STATEMENT_TYPES = ("CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY")
 _LONGEST_NAME = 256
 _MOST_INDEXES = 512
-_LENGTH_OF_TIME = {TypeKind.TIME: 10, TypeKind.DATETIME: 19, TypeKind.TIMESTAMP: 19}
-"""The lengths of times without a fraction, as TiDB counts them."""
-_MOST_SECONDS = 6
 _MOST_LENGTH, _MOST_SCALE = (1 << 32) - 1, 255
 # The columns of views are without a type; views have no rows, so any text type will do for them.
 _KINDS = {str(kind).lower(): kind for kind in TypeKind} | {"unspecified": TypeKind.VAR_STRING}
@@ -61,9 +58,7 @@ class SimpleKind(IntEnum):
     WATERMARK = 2
     UNREADABLE = 3
     IGNORED = 4
-    """Empty."""
-    SHAPE = 5
-    """BOOTSTRAP: it repeats a table's shape, and must not be executed."""
+    """Empty, or BOOTSTRAP: it tells a shape that a statement has told before, and must not be executed."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ class SimpleAbout:
     """Empty for a change of a database, which only the statement names, and where the name cannot be read."""
     table: str = ""
     commit_ts: int = 0
-    """TSO; of a ``SHAPE`` the version of the table from which it is in force."""
+    """TSO."""
     reason: str = ""
     """Why it is ``UNREADABLE``: the end of a sentence."""
     large: LargeMessage | None = None
@@ -84,12 +79,11 @@ class SimpleAbout:
 
 @dataclass(frozen=True)
 class SimpleStatement:
-    """A schema change, or a shape that is repeated."""
+    """A schema change."""
 
     commit_ts: int
-    """TSO; of a repeated shape its version."""
     statement: str
-    """As a server reads it; empty for a repeated shape."""
+    """As a server reads it."""
     schema: TableSchema | None
     """The table's shape afterwards; ``None`` for a change of a database."""
 
@@ -184,9 +178,7 @@ def _of_message(message: Members, database: str, table: str) -> SimpleAbout:
     if message.get("version") != VERSION:
         raise _UnreadableError(f"its version is {str(message.get('version'))[:80]!r}, and only 1 is known.")
     if kind == _BOOTSTRAP:
-        version = _version(message.get("tableSchema"))
-        is_told = database and table and version is not None
-        return SimpleAbout(SimpleKind.SHAPE, database, table, version or 0) if is_told else SimpleAbout(SimpleKind.IGNORED)
+        return SimpleAbout(SimpleKind.IGNORED)
     if kind not in (*ROW_TYPES, *_STATEMENT_TYPES, _WATERMARK):
         raise _UnreadableError(f"its type is {str(kind)[:80]!r}, which is not known.")
     if commit_ts is None:
@@ -204,18 +196,9 @@ def _of_message(message: Members, database: str, table: str) -> SimpleAbout:
     return SimpleAbout(SimpleKind.ROW, database, table, commit_ts, large=large)
 
 
-def _version(shape: object) -> int | None:
-    return integer_of(shape.get("version"), 1, MAX_TSO) if isinstance(shape, Members) else None
-
-
 def read_statement_message(value: bytes) -> SimpleStatement:
-    """The schema change or the repeated shape in a message. Raises ValueError, the end of a sentence."""
+    """The schema change in a message. Raises ValueError, the end of a sentence."""
     message = read_object(value)
-    if message.get("type") == _BOOTSTRAP:
-        version = _version(message.get("tableSchema"))
-        if version is None:
-            raise ValueError("its tableSchema has no version.")
-        return SimpleStatement(version, "", read_shape(message.get("tableSchema")))
     commit_ts, statement = integer_of(message.get("commitTs"), 1, MAX_TSO), text_of(message, "sql")
     if commit_ts is None or not statement:
         raise ValueError("it has no commitTs or no sql.")
@@ -307,13 +290,11 @@ def _column_type(told: object, column: str) -> ColumnType:
         kind,
         unsigned=told.get("unsigned") is True,
         length=integer_of(length, 1, _MOST_LENGTH),
-        scale=_scale(kind, integer_of(scale, 0, _MOST_SCALE), integer_of(length, 0, _MOST_LENGTH)),
+        scale=_scale(kind, integer_of(scale, 0, _MOST_SCALE)),
         elements=members,
     )
 
 
-def _scale(kind: TypeKind, scale: int | None, length: int | None) -> int | None:
-    """The scale. A message leaves out 0, and with the encoding Avro the scale of times; their length includes it, and its point."""
-    if scale is None and length is not None and kind in _LENGTH_OF_TIME:
-        return min(max(length - _LENGTH_OF_TIME[kind] - 1, 0), _MOST_SECONDS)
+def _scale(kind: TypeKind, scale: int | None) -> int | None:
+    """The scale. A message leaves out 0."""
     return scale or 0 if kind is TypeKind.DECIMAL else scale

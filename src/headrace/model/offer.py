@@ -9,7 +9,6 @@ from typing import Protocol
 from headrace.model.advice import NO_ADVICE, SourceAdvice
 from headrace.model.cut import Cut, CutOutcome, Repeats
 from headrace.model.events import SchemaChange
-from headrace.model.ledger import TableShape
 from headrace.model.outcome import Notice, Problem, SplitReport
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.split import Split
@@ -53,8 +52,6 @@ class Offer:
     Of the tables that count for the bound (``Bound.counts``), such an offer has only splits of ``catches_up``. Of tables that take
     no part it has all splits, as every offer has.
     """
-    shapes: tuple[TableShape, ...] = ()
-    """The newest shape of each table that a stream repeats without a schema change, with the commit ts from which it counts."""
     unread: tuple[SchemaChange, ...] = ()
     """Schema changes that exist and cannot be read (``SchemaChange.unread``)."""
     new_collations: bool | None = True

@@ -162,5 +162,3 @@ class StageReport:
     """The offset and the TSO of the first watermark that lies in the future. Such watermarks count as no promise."""
     last_record: int | None = None
     """The offset of the range's last record; ``None`` if it has none."""
-    shapes: tuple[StreamStatement, ...] = ()
-    """The last shape of each table that is repeated in the range without a schema change."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from headrace.ddl.scripts import definitions
+from headrace.ddl.scripts import Definition, definitions
 from headrace.errors import DefinitionError
 from headrace.model.stream import StreamStatement
-from headrace.upstream.settings import upstream_of
+from headrace.model.table import folded_name
+from headrace.upstream.settings import SYSTEM_DATABASES, upstream_of
 
 _SETTING = "schema-from"
 _MOST_BYTES = 64 << 20
@@ -40,16 +41,19 @@ def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
 
 def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[StreamStatement]:
     """The statements of scripts. Each is given with its place for messages, and the current database at its beginning."""
-    found: list[StreamStatement] = []
+    found: list[Definition] = []
     for place, database, script in scripts:
         try:
             for read in definitions(script, database):
-                found.append(StreamStatement(at, read.database, read.text, read.table_id, None, "", len(found)))
+                if read.drops:
+                    found = [each for each in found if each.table_id.folded != read.table_id.folded]
+                elif folded_name(read.table_id.database) not in SYSTEM_DATABASES:
+                    found.append(read)
         except ValueError as error:
             raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
-    if not any(statement.table_id.table for statement in found):
+    if not any(read.table_id.table for read in found):
         raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
-    return found
+    return [StreamStatement(at, read.database, read.text, read.table_id, None, "", number) for number, read in enumerate(found)]
 
 
 def _of_files(place: Path) -> Iterator[tuple[str, str, str]]:

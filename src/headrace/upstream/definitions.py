@@ -10,9 +10,8 @@ import pymysql
 
 from headrace.errors import SourceUnreachableError
 from headrace.upstream.connection import CarefulConnection, code_and_text, connect, no_file_is_sent
-from headrace.upstream.settings import Upstream
+from headrace.upstream.settings import SYSTEM_DATABASES, Upstream
 
-_SYSTEM = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
 _UNKNOWN_VARIABLE = 1193
 _JSON_OF_MARIADB = re.compile(
     r"^(\s*`(?:[^`]|``)+`) longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin(.*) CHECK \(json_valid\(`(?:[^`]|``)+`\)\)(,?)$", re.M
@@ -29,7 +28,7 @@ def definitions_at(upstream: Upstream, commit_ts: int) -> Iterator[tuple[str, st
         with closing(connect(upstream)) as connection:
             _go_back(connection, commit_ts)
             for (database,) in _ask(connection, "SHOW DATABASES"):
-                if database.lower() in _SYSTEM:
+                if database.lower() in SYSTEM_DATABASES:
                     continue
                 ((_, created),) = _ask(connection, f"SHOW CREATE DATABASE {_quoted(database)}")
                 yield database, database, created

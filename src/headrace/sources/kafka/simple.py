@@ -40,7 +40,6 @@ _KINDS = {
     SimpleKind.STATEMENT: RecordKind.STATEMENT,
     SimpleKind.WATERMARK: RecordKind.WATERMARK,
     SimpleKind.UNREADABLE: RecordKind.UNKNOWN,
-    SimpleKind.SHAPE: RecordKind.SHAPE,
 }
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 
@@ -55,7 +54,7 @@ class SimpleProtocol:
     commit_ts: CommitTsPrecision = CommitTsPrecision.EXACT
 
     def read(self, messages: Messages) -> pa.RecordBatch:
-        """See ``KafkaProtocol.read``. Empty messages are left out."""
+        """See ``KafkaProtocol.read``. Empty messages and BOOTSTRAP are left out."""
         return records_of(messages, read_row_heads, self._read_others)
 
     def _read_others(self, messages: Messages) -> pa.RecordBatch:
@@ -79,7 +78,7 @@ class SimpleProtocol:
         return record_batch(rows)
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
-        """See ``KafkaProtocol.statement``; also of a BOOTSTRAP. A change of a database names it only in its text."""
+        """See ``KafkaProtocol.statement``. A change of a database names it only in its text."""
         found = simple_avro.read_statement_message(value) if is_avro(value) else read_statement_message(value)
         if found.schema is not None:
             table_id = found.schema.table_id

@@ -252,7 +252,8 @@ class StreamHistory:
         while self._kept and self._kept[-1].version < commit_ts:
             shape = self._kept.pop()
             table_id = shape.schema.table_id
-            if (table_id, shape.version) in self._told:
+            # A repeated statement may tell no shape: that of before it is not kept any more.
+            if (table_id, shape.version) in self._told and (table_id.is_database or table_id in self._tables):
                 continue
             if table_id.is_database:
                 self._collations[TableId(folded_name(table_id.database))] = shape.collation

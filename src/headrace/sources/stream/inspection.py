@@ -139,8 +139,6 @@ def _read(reader: StreamReader, progress: Progress) -> _Contents:
         sizes = pc.binary_length(batch.column("value")).to_pylist()
         for number, (offset, kind, database, table, commit_ts) in enumerate(zip(*columns, strict=True)):
             place = str(PlaceInStream(partition, offset))
-            if kind == RecordKind.SHAPE:
-                continue
             found.reached[partition] = max(commit_ts, found.reached.get(partition, 0))
             if kind == RecordKind.ROWS:
                 _take_row(found, TableId(database, table), partition, commit_ts, place, sizes[number])

@@ -24,9 +24,6 @@ class RecordKind(IntEnum):
     gets these rows twice."""
     UNKNOWN = 3
     """It cannot be understood. ``value`` is the reason, as UTF-8; the table may be unknown, too."""
-    SHAPE = 4
-    """The shape that a table has from the commit ts on, repeated without a schema change. It counts only for a table that existed
-    before the pipeline's beginning."""
 
 
 RECORDS = pa.schema(

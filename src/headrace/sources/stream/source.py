@@ -164,7 +164,6 @@ class StreamEventSource:
             repeats=self.reader.repeats,
             is_stuck=bool(staged.blocked(place)),
             learned=staged,
-            shapes=staged.shapes(),
             more=more,
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
@@ -175,9 +174,10 @@ class StreamEventSource:
     ) -> Iterator[Problem]:
         """Problems of tables with needed rows whose columns are unknown.
 
-        Above the watermark, their statements may still come.
+        Above the watermark, their statements may still come. Rows from before a table's first schema change have the shape from
+        before it, unless the table begins with the change.
         """
-        message = "its columns are not known: neither the stream nor the ledger has a schema change of it."
+        message = "its columns are not known: neither the stream nor the ledger has a schema change of it from before these rows."
         hint = (
             "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at "
             "--start with --schema-from."
@@ -185,7 +185,12 @@ class StreamEventSource:
         found: set[TableId] = set()
         for piece in staged.pieces():
             table_id = piece.table_id
-            if table_id in found or history.versions(table_id) or not self._has_rows(piece, reached(table_id), watermark):
+            if table_id in found:
+                continue
+            first = next((version for version, _ in history.versions(table_id)), None)
+            if first is not None and history.begins(table_id, first):
+                continue
+            if not self._has_rows(piece, reached(table_id), watermark if first is None else min(watermark, first - 1)):
                 continue
             found.add(table_id)
             yield Problem(table_id, message, PlaceInStream(piece.partition, piece.first, piece.last), hint=hint)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -100,7 +99,6 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
     ahead: tuple[tuple[int, int], ...] = ()
     statements: list[StreamStatement] = []
     problems: list[Problem] = []
-    shapes: dict[TableId, StreamStatement] = {}
     unknown: list[Problem] = []
     promised_before: list[tuple[int, int | None]] = []
     marks: list[Mark] = []
@@ -126,7 +124,6 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
             if statement is not None:
                 first = int(np.searchsorted(offsets, offsets[row]))  # a record may have several rows of the batch
                 statements.append(replace(statement, before=int(offsets[first - 1]) if first else last_record))
-        shapes |= _shapes(reader, of.partition, batch, kinds)
         for row in np.flatnonzero(kinds == RecordKind.UNKNOWN):
             unknown.append(_unknown(of.partition, batch, int(row)))
         nobodys = sorted(offset_of(p) for p in (*problems, *unknown) if not p.table_id.table)[len(promised_before) :]
@@ -161,7 +158,6 @@ def stage(reader: StreamReader, of: Range, place: StagingPlace, folder: str, clo
         tuple(unknown),
         ahead,
         last_record,
-        tuple(shapes.values()),
     )
 
 
@@ -172,7 +168,7 @@ def _times(batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], latest: int) -> n
     ``latest`` (TSO) is not used.
     """
     times = batch.column("commit_ts").to_numpy()
-    unused = (kinds == RecordKind.UNKNOWN) | (kinds == RecordKind.SHAPE) | ((kinds == RecordKind.WATERMARK) & (times > latest))
+    unused = (kinds == RecordKind.UNKNOWN) | ((kinds == RecordKind.WATERMARK) & (times > latest))
     return np.where(unused, 0, times)
 
 
@@ -225,21 +221,6 @@ def _statement(
         table_id = TableId(batch.column(2)[row].as_py() or "", batch.column(3)[row].as_py() or "")
         problems.append(Problem(table_id, f"the schema change cannot be read: {error}", place=PlaceInStream(partition, offset)))
         return None
-
-
-def _shapes(
-    reader: StreamReader, partition: str, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8]
-) -> dict[TableId, StreamStatement]:
-    """The last shape of each table that the batch repeats. One that cannot be read is passed over: it comes again."""
-    last: dict[tuple[str, str], int] = {}
-    for row in np.flatnonzero(kinds == RecordKind.SHAPE).tolist():
-        last[batch.column(2)[row].as_py(), batch.column(3)[row].as_py()] = row
-    found: dict[TableId, StreamStatement] = {}
-    for row in last.values():
-        with suppress(ValueError):
-            told = reader.statement(batch.column(5)[row].as_py(), partition, batch.column(0)[row].as_py())
-            found[told.table_id] = told
-    return found
 
 
 def _unknown(partition: str, batch: pa.RecordBatch, row: int) -> Problem:

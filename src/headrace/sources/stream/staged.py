@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from headrace.model.ledger import TableShape
 from headrace.model.outcome import Problem
 from headrace.model.place import PlaceInStream, SourcePlace
 from headrace.model.split import Split
@@ -90,14 +89,6 @@ class Staged:
                 yield told if told.before is not None else replace(told, before=before.get(partition))
             if report.last_record is not None:
                 before[partition] = report.last_record
-
-    def shapes(self) -> tuple[TableShape, ...]:
-        """The newest of each table's repeated shapes."""
-        newest: dict[TableId, TableShape] = {}
-        for told in (told for report in self.reports for told in report.shapes):
-            if told.schema is not None and (told.table_id not in newest or newest[told.table_id].version < told.commit_ts):
-                newest[told.table_id] = TableShape(told.commit_ts, told.commit_ts, told.schema)
-        return tuple(newest.values())
 
     def promising(self, position: StreamPosition, start: int) -> Staged:
         """The value with the promises of all partitions. ``start`` (TSO) counts as promised if nothing was read before."""
