@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avro_writer import long, written
-from headrace.formats.avro.columns import BadValueError, decimal_texts, read_columns, read_sound
+from headrace.formats.avro.columns import MOST_ITEMS, BadValueError, decimal_texts, read_columns, read_sound
 from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
+from headrace.formats.avro.text_arrays import MOST_TEXTS
 from sampling import drawn
 
 ROW: dict[str, Any] = {
@@ -147,6 +149,75 @@ def test_the_first_bad_value_is_named_with_its_field(told: Any, bad: bytes, reas
     with pytest.raises(BadValueError) as found:
         read_columns(schema, [long(1) + bad, b"\xff"])
     assert (found.value.number, found.value.field, found.value.reason) == (0, "x", reason)
+
+
+WORDS: dict[str, Any] = {"type": "array", "items": "string"}
+NUMBERS: dict[str, Any] = {"type": "map", "values": "long"}
+
+
+@pytest.mark.parametrize(
+    ("told", "item", "most", "reason"),
+    [
+        (NUMBERS, b"\0\0", MOST_ITEMS, "it has maps and arrays of more than 16,384 items together"),
+        ({"type": "array", "items": "bytes"}, b"\0", MOST_ITEMS, "it has maps and arrays of more than 16,384 items together"),
+        (WORDS, b"\0", MOST_TEXTS, "it has arrays of more than 1,000,000 texts together"),
+    ],
+    ids=["map", "array", "texts"],
+)
+def test_values_have_at_most_so_many_items(told: Any, item: bytes, most: int, reason: str) -> None:
+    """In one block or several, in one list or two."""
+    fields = [{"name": name, "type": told} for name in ("x", "y")]
+    schema = parse_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    half = most // 2
+    block, rest, end = long(half) + item * half, long(half + 1) + item * (half + 1), long(0)
+    values = [block + block + end + end, block + rest + end + end, block + end + block + end, block + end + rest + end, end + end]
+    found = read_sound(schema, values)
+    assert found.numbers == [0, 2, 4]
+    assert found.rows.field("x").value_lengths().to_pylist() == [most, half, 0]
+    assert {number: (error.field, error.reason) for number, error in found.bad.items()} == {1: ("x", reason), 3: ("y", reason)}
+
+
+def test_a_value_with_too_many_items_is_refused_before_they_are_read() -> None:
+    schema = parse_schema(json.dumps(NUMBERS))
+    began = time.process_time()
+    found = read_sound(schema, [long(count) + b"\0" * 2 * count + long(0) for count in range(1_000_000, 1_000_010)])
+    assert len(found.bad) == 10
+    assert time.process_time() - began < 2
+
+
+def test_values_that_fail_at_different_items_are_found_together() -> None:
+    """The time of 400 reads of them all would be a minute."""
+    schema = parse_schema(json.dumps(NUMBERS))
+    values = [long(4000) + b"\0\0" * (3000 + number) + b"\1" + b"\0" * 2000 for number in range(400)]
+    began = time.process_time()
+    found = read_sound(schema, [*values, long(1) + b"\0\2" + long(0)])
+    assert len(found.bad) == 400
+    assert found.rows.to_pylist() == [[{"key": "", "value": 1}]]
+    assert time.process_time() - began < 5
+
+
+def test_as_many_texts_as_an_enum_may_have_members_take_no_step_each() -> None:
+    schema = parse_schema(json.dumps(WORDS))
+    texts = [f"m{number}" for number in range(65_535)]
+    began = time.process_time()
+    found = read_columns(schema, [written(WORDS, texts), written(WORDS, [])])
+    assert time.process_time() - began < 2
+    assert found.to_pylist() == [texts, []]
+
+
+@given(st.lists(st.lists(TEXTS, max_size=5), max_size=5), st.data())
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+def test_arrays_of_texts_are_read_or_told_one_by_one_as_together(lists: list[list[str]], data: st.DataObject) -> None:
+    schema = parse_schema(json.dumps(WORDS))
+    values = [written(WORDS, texts, data.draw(st.booleans())) for texts in lists]
+    assert read_columns(schema, values).to_pylist() == lists
+    cut = [value[: data.draw(st.integers(0, len(value)))] + data.draw(st.binary(max_size=2)) for value in values]
+    found = read_sound(schema, cut)
+    alone = [read_sound(schema, [value]) for value in cut]
+    assert found.rows.to_pylist() == [row for one in alone for row in one.rows.to_pylist()]
+    assert {number: error.reason for number, error in found.bad.items()} == {
+        number: one.bad[0].reason for number, one in enumerate(alone) if one.bad
+    }
 
 
 def test_bytes_behind_a_value_are_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.compressed_values import uncompressed, uncompressed_all
+from headrace.formats.compressed_values import MOST_BYTES, uncompressed, uncompressed_all
 from headrace.kafka.client import Message
 from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
@@ -72,10 +72,12 @@ def test_a_block_that_claims_more_than_it_can_hold_is_refused_before_it_is_alloc
         uncompressed(b"\xff\xff\xff\x7f" + SNAPPY[1:])
 
 
-def test_no_more_than_a_gib_is_read_from_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.formats.compressed_values.MOST_RECORD_BYTES", 100_000)
-    with pytest.raises(ValueError, match="more than 100000 bytes when it is decompressed"):
-        uncompressed(packed(b'{"' + b"x" * 10_000_000 + b'"}', "lz4"))
+@pytest.mark.parametrize("how", ["lz4", "snappy"])
+def test_a_value_of_more_than_64_mib_is_refused(how: str) -> None:
+    most = b'{"' + b"x" * (MOST_BYTES - 2)
+    assert len(uncompressed(packed(most, how))) == MOST_BYTES == 64 << 20
+    with pytest.raises(ValueError, match=f"it is compressed with {how}, and has more than 64 MiB when it is decompressed"):
+        uncompressed(packed(most + b"x", how))
 
 
 # --- in messages ------------------------------------------------------------------------------------------------------------

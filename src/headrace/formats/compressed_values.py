@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.formats.base import MOST_RECORD_BYTES
-
 COMPRESSIONS = ("none", "lz4", "snappy")
 """The values of TiCDC's ``large-message-handle-compression``."""
 MOST_TIMES = 255
 """How much larger than its compressed form a value can be, at most: LZ4's limit."""
+MOST_BYTES = 64 << 20
+"""The most bytes of a value before it was compressed.
+
+TiDB's rows have at most 6 MiB unless ``txn-entry-size-limit`` is set. A message has the row twice at most, and base64 or escapes
+make it a few times as long. A value is several times as large once it is read, and a few hundred KB may be compressed ones.
+"""
 _SNAPPY_TIMES = 22
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _AVRO = b"\x16"
@@ -31,7 +35,7 @@ _snappy = pa.Codec("snappy")
 def uncompressed(value: bytes) -> bytes:
     """The value before it was compressed, or the value itself. Raises ValueError, the end of a sentence, for a damaged one.
 
-    Not more than 1 GiB is read from a value, and no more than its length allows is allocated.
+    Not more than :data:`MOST_BYTES` are read from a value, and no more than its length allows is allocated.
     """
     if value.startswith(b'{"'):
         return value
@@ -58,8 +62,8 @@ def _of_frame(value: bytes) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(value), "lz4") as stream:
             while part := stream.read(_PART):
                 size += len(part)
-                if size > MOST_RECORD_BYTES:
-                    raise ValueError(f"it has more than {MOST_RECORD_BYTES} bytes when it is decompressed (lz4).")
+                if size > MOST_BYTES:
+                    raise ValueError(_too_long("lz4"))
                 parts.append(part)
     except (OSError, pa.ArrowException):
         raise ValueError("it is compressed with lz4, and damaged.") from None
@@ -86,9 +90,15 @@ def _length_of_block(value: bytes) -> int | None:
 
 
 def _of_block(value: bytes, length: int) -> bytes:
-    if length > MOST_RECORD_BYTES or length > _SNAPPY_TIMES * len(value):
+    if length > _SNAPPY_TIMES * len(value):
         raise ValueError(f"it is compressed with snappy and would have {length} bytes, which is not possible.")
+    if length > MOST_BYTES:
+        raise ValueError(_too_long("snappy"))
     try:
         return bytes(_snappy.decompress(value, length, asbytes=True))
     except (OSError, pa.ArrowException):
         raise ValueError("it is compressed with snappy, and damaged.") from None
+
+
+def _too_long(compression: str) -> str:
+    return f"it is compressed with {compression}, and has more than {MOST_BYTES >> 20} MiB when it is decompressed."

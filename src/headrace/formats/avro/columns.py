@@ -7,7 +7,10 @@ found for all of them at once.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +31,9 @@ from headrace.formats.avro.schema import (
     Union,
     branch_name,
 )
+from headrace.formats.avro.text_arrays import MOST_TEXTS, text_places
 from headrace.formats.buffer import Buffer, Mask, Positions
+from headrace.formats.schema_file import MOST_COLUMNS
 
 _INT = (-(1 << 31), (1 << 31) - 1)
 _ARROW = {
@@ -42,8 +47,17 @@ _ARROW = {
     Kind.STRING: pa.string(),
 }
 _WIDTHS = {Kind.NULL: 0, Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
+_TEXT = Primitive(Kind.STRING)
 _LOW_HALF = np.uint64(0xFFFF_FFFF)
+MOST_ITEMS = 4 * MOST_COLUMNS
+"""The most items that the maps and arrays of a value may have together, without those of arrays of texts.
+
+Each item takes a step of its own. A schema change of the Simple Protocol has the columns and the indexes of a table before and
+after it. Items of an array in another one count once for each of the two.
+"""
 _ENDS = "it ends in the middle of a value"
+_MORE_THAN_BYTES = "it has more items than bytes"
+_MANY_ITEMS = f"it has maps and arrays of more than {MOST_ITEMS:,} items together"
 _NO_SYMBOL = "it has a symbol that its enum does not have"
 
 
@@ -116,19 +130,33 @@ def read_sound(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, want
         try:
             rows = _read(schema, [values[number] for number in numbers.tolist()] if bad else values, skip, wanted)
         except _UnsoundError as error:
-            for number in numbers[error.owners].tolist():
-                bad[number] = BadValueError(number, error.field, error.reason)
+            for step in error.steps:
+                for number in numbers[step.owners].tolist():
+                    bad[number] = BadValueError(number, step.field, step.reason)
             numbers = np.delete(numbers, error.owners)
         else:
             return SoundValues(numbers.tolist(), rows, bad)
 
 
-class _UnsoundError(Exception):
-    """All values that fail at one step, so that many bad ones take few attempts: their numbers, rising, each once."""
+class _UnsoundStep(NamedTuple):
+    """All values that fail at one step: their numbers, rising, each once."""
 
-    def __init__(self, owners: Positions, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.owners, self.field, self.reason = np.unique(owners), field, reason
+    owners: Positions
+    field: str
+    reason: str
+
+
+class _UnsoundError(Exception):
+    """All values that fail at some steps, so that many bad ones take few attempts. Each is in one of the steps."""
+
+    def __init__(self, steps: Sequence[_UnsoundStep]) -> None:
+        super().__init__(steps[0].reason)
+        self.steps = steps
+
+    @property
+    def owners(self) -> Positions:
+        """The values of all steps."""
+        return np.concatenate([step.owners for step in self.steps])
 
 
 def _read(schema: AvroType, values: Sequence[bytes], skip: int, wanted: Collection[str] | None) -> pa.Array:
@@ -151,12 +179,14 @@ class _Reader:
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         self.ends: Positions = np.cumsum(sizes)
         self.begins: Positions = self.ends - sizes
+        self._item_counts: Positions = np.zeros(len(values), np.int64)
+        self._text_counts: Positions = np.zeros(len(values), np.int64)
         self._field = ""
 
     def require(self, sound: Mask, owner: Positions, reason: str) -> None:
         """Raises _UnsoundError unless all are sound."""
         if not sound.all():
-            raise _UnsoundError(owner[~sound], self._field, reason)
+            raise _UnsoundError([_UnsoundStep(np.unique(owner[~sound]), self._field, reason)])
 
     def read(self, schema: AvroType, at: Positions, owner: Positions) -> tuple[pa.Array, Positions]:
         """Values at positions, and the positions behind them."""
@@ -323,32 +353,74 @@ class _Reader:
 
         Also the positions behind all items. They come in blocks; a negative count is followed by the size of its block in bytes.
         """
+        if isinstance(schema, Array) and schema.items == _TEXT:
+            return self._text_entries(at, owner)
         at = at.copy()
         left = np.zeros(len(at), np.int64)
         active = np.arange(len(at))
         places, starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        unsound: list[_UnsoundStep] = []
         while len(active):
-            fresh = active[left[active] == 0]
-            if len(fresh):
-                counts, at[fresh] = self._longs(at[fresh], owner[fresh])
-                sized = fresh[counts < 0]
-                if len(sized):
-                    _, at[sized] = self._longs(at[sized], owner[sized])
-                left[fresh] = np.abs(counts)
-                # Each item of a list that TiCDC or Debezium writes has at least one byte.
-                fits = (left[fresh] >= 0) & (left[fresh] <= self.ends[owner[fresh]] - at[fresh])
-                self.require(fits, owner[fresh], "it has more items than bytes")
-                active = active[left[active] > 0]
-            here = at[active]
+            counted = self._item_counts, self._text_counts
+            try:
+                fresh = active[left[active] == 0]
+                if len(fresh):
+                    left[fresh], at[fresh] = self._block(at[fresh], owner[fresh])
+                    active = active[left[active] > 0]
+                here = at[active]
+                behind_key = self._lengths(here, owner[active])[1] if isinstance(schema, Map) else here
+                behind = self.skip(schema.items if isinstance(schema, Array) else schema.values, behind_key, owner[active])
+            except _UnsoundError as error:  # the others are read on, or values that fail at different items take a read each
+                unsound.extend(error.steps)
+                active = active[~np.isin(owner[active], error.owners)]
+                self._item_counts, self._text_counts = counted
+                continue
             places.append(active)
             starts.append(here)
-            if isinstance(schema, Map):
-                here = self._lengths(here, owner[active])[1]
-            at[active] = self.skip(schema.items if isinstance(schema, Array) else schema.values, here, owner[active])
+            at[active] = behind
             left[active] -= 1
+        if unsound:
+            raise _UnsoundError(unsound)
         place, start = np.concatenate(places), np.concatenate(starts)
         order = np.argsort(start, kind="stable")
         return place[order], start[order], at
+
+    def _block(self, at: Positions, owner: Positions) -> tuple[Positions, Positions]:
+        """How many items the blocks at positions have, and where the first item of each begins."""
+        counts, at = self._longs(at, owner)
+        sized = counts < 0
+        if sized.any():
+            _, at[sized] = self._longs(at[sized], owner[sized])
+            counts = np.abs(counts)
+        # Each item of a list that TiCDC or Debezium writes has at least one byte.
+        self.require((counts >= 0) & (counts <= self.ends[owner] - at), owner, _MORE_THAN_BYTES)
+        found = self._item_counts + np.bincount(owner, counts, len(self._item_counts)).astype(np.int64)
+        self.require(found[owner] <= MOST_ITEMS, owner, _MANY_ITEMS)
+        self._item_counts = found
+        return counts, at
+
+    def _text_entries(self, at: Positions, owner: Positions) -> tuple[Positions, Positions, Positions]:
+        """As :meth:`_entries`, for arrays of texts. It takes one after the other: an ENUM may have thousands of members."""
+        lengths, starts, after = np.zeros(len(at), np.int64), array("q"), at.copy()
+        room = (MOST_TEXTS - self._text_counts).tolist()
+        unsound: dict[int, str] = {}
+        for number, (begin, own) in enumerate(zip(at.tolist(), owner.tolist(), strict=True)):
+            if own in unsound:
+                continue
+            try:
+                found, after[number] = text_places(self._buffer.data, begin, int(self.ends[own]), room[own])
+            except ValueError as error:
+                unsound[own] = str(error)
+                continue
+            room[own] -= len(found)
+            lengths[number] = len(found)
+            starts.extend(found)
+        if unsound:
+            by_reason = sorted(unsound.items(), key=itemgetter(1, 0))
+            groups = groupby(by_reason, key=itemgetter(1))
+            raise _UnsoundError([_UnsoundStep(np.array([o for o, _ in own]), self._field, reason) for reason, own in groups])
+        self._text_counts = MOST_TEXTS - np.array(room, np.int64)
+        return np.repeat(np.arange(len(at)), lengths), np.array(starts, np.int64), after
 
 
 def _is_utf8(value: bytes) -> bool:
