@@ -173,6 +173,16 @@ def test_a_message_that_is_not_understood_is_unknown(value: bytes, table: str, r
     assert record["value"].decode().startswith(reason)
 
 
+def test_many_unreadable_entries_of_a_message_are_one_record() -> None:
+    """An entry may have two bytes. Rows between them stay, and each table with such entries is told."""
+    odd = entry(15)
+    value = message(*[b""] * 1000, entry(1, after=ROW), *[b"\xff"] * 1000, odd, odd)
+    records = CANAL.read(Messages([7, 8], [value, message(*[b""] * 400_000)])).to_pylist()
+    told = [(row["offset"], row["kind"], row["table"]) for row in records]
+    unknown, rows = RecordKind.UNKNOWN, RecordKind.ROWS
+    assert told == [(7, unknown, ""), (7, rows, "t"), (7, unknown, "t"), (8, unknown, "")]
+
+
 def test_marks_of_transactions_and_empty_messages_mean_nothing() -> None:
     assert CANAL.read(Messages([0, 1], [message(entry(0, entry_type=1), entry(0, entry_type=3)), b""])).num_rows == 0
 

@@ -137,9 +137,11 @@ def group(side: int, cells: Sequence[Cell], terms: list[bytes]) -> bytes:
     return b"".join([*parts, *(value for value in values if value)])
 
 
-def message(*events: tuple[Sequence[Cell], Sequence[Cell]], kind: int = 1, ts: int = 0, version: int = 1) -> bytes:
-    """Rows of ``d.t``, each with its new and its old columns (empty for none)."""
-    terms = [b"d", b"t"]
+def message(
+    *events: tuple[Sequence[Cell], Sequence[Cell]], kind: int = 1, ts: int = 0, version: int = 1, table: str = "t"
+) -> bytes:
+    """Rows of a table of ``d``, each with its new and its old columns (empty for none)."""
+    terms = [b"d", table.encode()]
     bodies, sizes = [], []
     for new, old in events:
         groups = [group(side, cells, terms) for side, cells in ((1, new), (2, old)) if cells]
@@ -265,3 +267,44 @@ def test_a_message_of_many_rows_has_a_record_for_each_table_and_commit_ts() -> N
     assert [event.kind for event in read_events(message((cells(), ())))] == [CraftKind.ROW]
     assert unframed_row(record["value"])[0].startswith(b"6\0id\0f\0n\0b\0ts\0e\0")
     assert [row["id"] for row in rows_of(message((cells(), ()), (cells(id=varint(2)), ())))] == [1, 2]
+
+
+def columns_named(*names: str) -> list[Cell]:
+    return [(name, 3, 0, varint(1)) for name in names]
+
+
+def test_a_row_whose_columns_have_longer_names_than_tidb_allows_is_unreadable() -> None:
+    """A message has the name once, and each of its rows would have it again."""
+    longest = message((columns_named("列" * 85), ()))  # 255 bytes
+    bad = message(*[(columns_named("n" * 257), ())] * 1000)
+    records = CRAFT.read(Messages([0, 7], [longest, bad])).to_pylist()
+    assert [(row["offset"], row["kind"], row["table"]) for row in records] == [
+        (0, RecordKind.ROWS, "t"),
+        (7, RecordKind.UNKNOWN, "t"),
+    ]
+    assert records[1]["value"] == b"the columns of its row cannot be read."
+
+
+def test_a_message_whose_tables_have_longer_names_than_tidb_allows_is_unreadable() -> None:
+    value = message((cells(), ()), (cells(), ()), table="t" * 257)
+    (record,) = CRAFT.read(Messages([7], [value])).to_pylist()
+    assert (record["offset"], record["kind"]) == (7, RecordKind.UNKNOWN)
+    assert record["value"] == b"a name has 257 bytes, and names of TiDB have at most 256."
+
+
+def test_a_row_of_more_columns_than_tidb_has_is_unreadable() -> None:
+    def read(columns: int) -> RecordKind:
+        (record,) = CRAFT.read(Messages([7], [message(([("n", 3, 0, varint(1))] * columns, ()))])).to_pylist()
+        return RecordKind(record["kind"])
+
+    assert read(4096) is RecordKind.ROWS
+    assert read(4097) is RecordKind.UNKNOWN
+
+
+def test_rows_are_no_more_than_70_times_as_large_as_their_message() -> None:
+    """The smallest rows with the longest names."""
+    for columns, rows in ((1, 2000), (4096, 1)):
+        value = message(*[([("n" * 256, 3, 0, None)] * columns, ())] * rows)
+        records = CRAFT.read(Messages([0], [value]))
+        assert set(records.column("kind").to_pylist()) == {RecordKind.ROWS}
+        assert len(value) < records.nbytes < 70 * len(value)

@@ -363,6 +363,15 @@ def test_a_message_of_several_tables_and_times_has_a_record_for_each() -> None:
     assert watermark == (RecordKind.WATERMARK, "", tso(3), b"")
 
 
+def test_many_unreadable_events_of_a_message_are_one_record_for_each_table() -> None:
+    """An event may have no byte but its length. Rows between them stay."""
+    odd = event_key(1, 0, ts=0)
+    keys = [*[b""] * 1000, event_key(1, 1), *[b""] * 1000, odd, odd]
+    found = records_of(keys, [*[b""] * 1000, {"u": {"a": 1}}, *[b""] * 1002])
+    assert [event[:2] for event in found] == [(RecordKind.UNKNOWN, ""), (RecordKind.ROWS, "t"), (RecordKind.UNKNOWN, "t")]
+    assert [event[:2] for event in records_of([b""] * 100_000, [b""] * 100_000)] == [(RecordKind.UNKNOWN, "")]
+
+
 @given(st.text(), st.text(), st.integers(-1, 1 << 65), st.sampled_from([1, 2, 3]), st.booleans())
 def test_a_plain_key_is_read_as_json_is(database: str, table: str, commit_ts: int, kind: int, ascii: bool) -> None:
     told = {"ts": commit_ts, "scm": database, "tbl": table, "t": kind}

@@ -18,10 +18,14 @@ from enum import IntEnum
 from itertools import pairwise
 
 from headrace.formats.craft.numbers import MOST_EVENTS, CraftError, Cursor, number_at_end
-from headrace.formats.schema_file import with_escapes
+from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
 from headrace.model.tso import MAX_TSO
 
 VERSION = 1
+MOST_NAME_BYTES = 256
+"""The most bytes of a name: 64 characters.
+
+A message has a name once, and each row that is handed on has it again: rows may become about 70 times as large as their message."""
 _META, _BODIES, _FIRST_GROUPS = 0, 1, 2
 NEW, OLD = 1, 2
 _LENGTHS = struct.Struct("<III")
@@ -98,6 +102,8 @@ class _Message:
         terms = Cursor(whole.take(of_terms))
         if whole.at != whole.end:
             raise CraftError("there are bytes between its parts.")
+        self._names: dict[int, str] = {-1: ""}
+        """The names of databases and tables, by their terms."""
         self._terms: list[bytes] = [text or b"" for text in terms.texts(terms.uvarints(terms.uvarint()))] if of_terms else []
 
     def events(self) -> list[CraftEvent]:
@@ -151,7 +157,10 @@ class _Message:
             group.at += len(head)
         else:
             begin = group.at
-            names = [self._term(term) for term in group.sums(group.uvarint())]
+            count = group.uvarint()
+            if count > MOST_COLUMNS:
+                raise CraftError(f"its row has {count} columns, and a table of TiDB has at most {MOST_COLUMNS}.")
+            names = [self._name_bytes(term) for term in group.sums(count)]
             numbers = group.at
             codes, _flags = group.uvarints(len(names)), group.uvarints(len(names))
             description = b"\0".join([b"%d" % len(names), *names, group.data[numbers : group.at]])
@@ -161,21 +170,25 @@ class _Message:
             raise CraftError("there are bytes behind the values of a row.")
         return _Group(description, codes, values)
 
-    def _term(self, number: int) -> bytes:
+    def _name_bytes(self, number: int) -> bytes:
+        """The term of a name."""
         if not 0 <= number < len(self._terms):
             raise CraftError(f"the term {number} is not there.")
-        if b"\0" in self._terms[number]:
+        name = self._terms[number]
+        if b"\0" in name:
             raise CraftError("a name has the character U+0000.")
-        return self._terms[number]
+        if len(name) > MOST_NAME_BYTES:
+            raise CraftError(f"a name has {len(name)} bytes, and names of TiDB have at most {MOST_NAME_BYTES}.")
+        return name
 
     def _name(self, number: int) -> str:
         """The text of a term; empty for -1."""
-        if number == -1:
-            return ""
-        try:
-            return self._term(number).decode()
-        except UnicodeDecodeError:
-            raise CraftError("the name of a database or table is not UTF-8.") from None
+        if number not in self._names:
+            try:
+                self._names[number] = self._name_bytes(number).decode()
+            except UnicodeDecodeError:
+                raise CraftError("the name of a database or table is not UTF-8.") from None
+        return self._names[number]
 
 
 @dataclass

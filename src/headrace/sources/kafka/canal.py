@@ -53,6 +53,6 @@ class CanalProtocol:
 def _rows(offset: int, value: bytes) -> Iterator[RecordRow]:
     """The rows of ``RECORDS`` of a message: one for consecutive rows of one table and commit ts."""
     for (kind, database, table, ts), group in groupby(read_entries(value), lambda e: (e.kind, e.database, e.table, e.commit_ts)):
-        contents = [entry.content for entry in group]
+        contents = (entry.content for entry in group)
         for content in [pb.Messages(messages=contents).SerializeToString()] if kind is CanalKind.ROWS else contents:
             yield RecordRow(offset, _KINDS[kind], database, table, ts, content)

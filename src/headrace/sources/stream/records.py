@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -23,7 +23,9 @@ class RecordKind(IntEnum):
     those that it repeats. Otherwise a transaction that is repeated at once looks like one with equal rows, and a table without key
     gets these rows twice."""
     UNKNOWN = 3
-    """It cannot be understood. ``value`` is the reason, as UTF-8; the table may be unknown, too."""
+    """It cannot be understood. ``value`` is the reason, as UTF-8; the table may be unknown, too.
+
+    If a record has several such parts behind one another for a table, one row stands for them, with the reason of the first."""
 
 
 RECORDS = pa.schema(
@@ -56,9 +58,20 @@ class RecordRow(NamedTuple):
 
 
 def record_batch(rows: Iterable[RecordRow]) -> pa.RecordBatch:
-    """Rows as :data:`RECORDS`."""
-    columns = list(zip(*rows, strict=True)) or [() for _ in RECORDS]
+    """Rows as :data:`RECORDS`. Of ``UNKNOWN`` ones that repeat offset and table, only the first is kept."""
+    columns = list(zip(*_without_repeats(rows), strict=True)) or [() for _ in RECORDS]
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+
+
+def _without_repeats(rows: Iterable[RecordRow]) -> Iterator[RecordRow]:
+    """A part of a message may have two bytes, and a reason has dozens."""
+    told: tuple[int, str, str] | None = None
+    for row in rows:
+        if row.kind == RecordKind.UNKNOWN:
+            if told == (row.offset, row.database, row.table):
+                continue
+            told = row.offset, row.database, row.table
+        yield row
 
 
 PIECE = pa.schema([("offset", pa.int64()), ("commit_ts", pa.int64()), ("value", pa.binary())])
