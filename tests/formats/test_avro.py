@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -256,8 +257,45 @@ def test_a_schema_that_grows_with_each_name_is_refused() -> None:
     for number in range(1, 8):
         again = [{"name": f"f{n}", "type": f"r{number - 1}"} for n in range(1, 10)]
         told = {"type": "record", "name": f"r{number}", "fields": [{"name": "f0", "type": told}, *again]}
-    with pytest.raises(AvroSchemaError, match="more than 50000 types"):
+    with pytest.raises(AvroSchemaError, match="more than 50000 types and symbols"):
         parse_schema(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda name: {"type": "record", "name": "r", "fields": [{"name": name, "type": "int"}]},
+        lambda name: {"type": "record", "name": name, "fields": []},
+        lambda name: {"type": "fixed", "name": "f", "namespace": name[2:], "size": 1},
+        lambda name: {"type": "enum", "name": "e", "symbols": ["A", name]},
+    ],
+    ids=["field", "record", "namespace", "symbol"],
+)
+def test_a_name_of_more_than_512_characters_is_refused(made: Callable[[str], Any]) -> None:
+    """Columns have the names of a type again in each place that the type has."""
+    parse_schema(json.dumps(made("n" * 511)))
+    with pytest.raises(AvroSchemaError, match="has more than 512 characters"):
+        parse_schema(json.dumps(made("n" * 513)))
+
+
+def test_symbols_count_wherever_their_enum_is_used() -> None:
+    def told(uses: int) -> str:
+        enum = {"type": "enum", "name": "e", "symbols": [f"S{number}" for number in range(1000)]}
+        fields = [{"name": f"f{number}", "type": "e" if number else enum} for number in range(uses)]
+        return json.dumps({"type": "record", "name": "r", "fields": fields})
+
+    parse_schema(told(49))
+    with pytest.raises(AvroSchemaError, match="more than 50000 types and symbols"):
+        parse_schema(told(50))
+
+
+def test_of_a_record_within_a_record_only_the_wanted_fields_are_read() -> None:
+    inner = {"type": "record", "name": "s", "fields": [{"name": name, "type": "long"} for name in "abc"]}
+    fields = [{"name": "source", "type": inner}, {"name": "op", "type": "string"}, {"name": "again", "type": "s"}]
+    told = {"type": "record", "name": "r", "fields": fields}
+    value = long(1) + long(2) + long(3) + b"\2x" + long(4) + long(5) + long(6)
+    found = read_columns(parse_schema(json.dumps(told)), [value], wanted={"source": ("b",), "again": None})
+    assert found.to_pylist() == [{"source": {"b": 2}, "again": {"a": 4, "b": 5, "c": 6}}]
 
 
 def test_what_a_writer_says_of_its_types_is_kept() -> None:

@@ -155,6 +155,16 @@ def test_a_message_that_cannot_be_placed_says_why(changes: dict[str, Any], reaso
     assert found["table"] == table
 
 
+def test_of_the_source_only_the_fields_that_are_used_are_read(running: Registry) -> None:
+    """The others are stepped over: one may be a record of thousands of fields. That its text is not UTF-8 shows that it is not."""
+    told, value = item(file=b"\xff")
+    protocol = protocol_of(running, CASES[0])
+    (found,) = protocol.read(Messages([0], [framed(told, value)], [b""])).to_pylist()
+    assert (found["kind"], found["table"]) == (RecordKind.ROWS, "item")
+    (found,) = protocol.read(Messages([0], [framed(*item(db=b"\xff"))], [b""])).to_pylist()
+    assert (found["kind"], found["value"]) == (RecordKind.UNKNOWN, b"it cannot be read: in source, a text is not UTF-8.")
+
+
 @pytest.mark.parametrize(("name", "table"), [("itemEnvelope", "item"), ("my_itemEnvelope", "")])
 def test_a_message_that_ends_too_early_is_of_the_table_that_its_schema_names_for_certain(
     name: str, table: str, running: Registry

@@ -67,7 +67,7 @@ def read_about(record: Record, messages: Sequence[bytes]) -> list[DebeziumAbout]
     kind = _kind_of(record)
     if kind is DebeziumKind.UNREADABLE:
         return [_unreadable("its schema is none that TiCDC writes for the protocol debezium-avro.")] * len(messages)
-    told = read_sound(record, messages, skip=FRAME, wanted={"source", "op"})
+    told = read_sound(record, messages, skip=FRAME, wanted={"source": _SOURCE, "op": None})
     named = _certain_table(record) if kind is DebeziumKind.ROW else _NO_TABLE
     bad = {n: _unreadable(f"it cannot be read: in {e.field or 'it'}, {e.reason}.", named) for n, e in told.bad.items()}
     source = told.rows.field("source")

@@ -35,6 +35,8 @@ from headrace.formats.avro.text_arrays import MOST_TEXTS, text_places
 from headrace.formats.buffer import Buffer, Mask, Positions
 from headrace.formats.schema_file import MOST_COLUMNS
 
+Wanted = Collection[str] | Mapping[str, Collection[str] | None]
+"""Names of a record's fields; in a mapping, of a field that is a record only these fields, and all of it for ``None``."""
 _INT = (-(1 << 31), (1 << 31) - 1)
 _ARROW = {
     Kind.NULL: pa.null(),
@@ -97,7 +99,7 @@ def arrow_of(schema: AvroType) -> pa.DataType:
     return found
 
 
-def read_columns(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wanted: Collection[str] | None = None) -> pa.Array:
+def read_columns(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wanted: Wanted | None = None) -> pa.Array:
     """The values as one array of :func:`arrow_of`, for a record a struct array.
 
     ``skip`` is the number of bytes before each value (a frame). ``wanted`` are the fields of a record that the array shall have;
@@ -120,7 +122,7 @@ class SoundValues(NamedTuple):
     """By number of the value."""
 
 
-def read_sound(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wanted: Collection[str] | None = None) -> SoundValues:
+def read_sound(schema: AvroType, values: Sequence[bytes], *, skip: int = 0, wanted: Wanted | None = None) -> SoundValues:
     """As :func:`read_columns`, for values some of which may not have been written with the schema. Never raises for a value."""
     if wanted is not None and not isinstance(schema, Record):
         raise ValueError("only a record has fields")
@@ -159,7 +161,7 @@ class _UnsoundError(Exception):
         return np.concatenate([step.owners for step in self.steps])
 
 
-def _read(schema: AvroType, values: Sequence[bytes], skip: int, wanted: Collection[str] | None) -> pa.Array:
+def _read(schema: AvroType, values: Sequence[bytes], skip: int, wanted: Wanted | None) -> pa.Array:
     reader = _Reader(values)
     at, owner = reader.begins + skip, np.arange(len(values))
     reader.require(at <= reader.ends, owner, _ENDS)
@@ -233,14 +235,19 @@ class _Reader:
                 _, _, after = self._entries(schema, at, owner)
         return after
 
-    def record(self, schema: Record, at: Positions, owner: Positions, wanted: Collection[str] | None) -> tuple[pa.Array, Positions]:
+    def record(self, schema: Record, at: Positions, owner: Positions, wanted: Wanted | None) -> tuple[pa.Array, Positions]:
         """As :meth:`read`, with only these fields."""
+        parts = wanted if isinstance(wanted, Mapping) else {}
         columns, fields = [], []
         outer = self._field
         for field in schema.fields:
             self._field = outer or field.name
             if wanted is None or field.name in wanted:
-                column, at = self.read(field.type, at, owner)
+                part = parts.get(field.name)
+                if part is not None and isinstance(field.type, Record):
+                    column, at = self.record(field.type, at, owner, part)
+                else:
+                    column, at = self.read(field.type, at, owner)
                 columns.append(column)
                 fields.append(pa.field(field.name, column.type))
             else:

@@ -15,7 +15,12 @@ from types import MappingProxyType
 _LONGEST_TEXT = 4 << 20
 _DEEPEST = 32
 _MOST_PARTS = 50_000
-"""The most types of a schema, with named types counted wherever they are used. A table has at most 4096 columns."""
+"""The most types and symbols of a schema, with named types counted wherever they are used. A table has at most 4096 columns."""
+LONGEST_NAME = 512
+"""The most characters of a name, with its namespace, or of a symbol. Values are read with the names of each place of a type.
+
+TiCDC's have the names of the changefeed, the database and the table.
+"""
 _MOST_FIXED = 1 << 20
 
 
@@ -192,7 +197,7 @@ class _Parser:
     def _count(self, parts: int) -> None:
         self._parts += parts
         if self._parts > _MOST_PARTS:
-            raise AvroSchemaError(f"it has more than {_MOST_PARTS} types.")
+            raise AvroSchemaError(f"it has more than {_MOST_PARTS} types and symbols.")
 
     def _of_name(self, name: str, namespace: str) -> AvroType:
         if name in _KINDS:
@@ -237,6 +242,7 @@ class _Parser:
         name = told.get("name") if isinstance(told, dict) else None
         if not isinstance(told, dict) or not isinstance(name, str) or not name:
             raise AvroSchemaError("a field has no name.")
+        _check_length(name)
         of, column_type = self.parse(told.get("type"), namespace, depth + 1), str(told.get("tidb_type") or "")
         return Field(name, of, told.get("default"), "default" in told, column_type)
 
@@ -245,7 +251,10 @@ class _Parser:
         symbols = told.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
             raise AvroSchemaError(f"the enum {_shown(name)} has no list of symbols.")
-        return self._define(f"{own}.{name}" if own else name, Enumeration(name, tuple(symbols)), 1)
+        self._count(len(symbols))
+        for symbol in symbols:
+            _check_length(symbol)
+        return self._define(f"{own}.{name}" if own else name, Enumeration(name, tuple(symbols)), 1 + len(symbols))
 
     def fixed(self, told: Mapping[str, object], namespace: str, _depth: int) -> AvroType:
         name, own = _names(told, namespace)
@@ -277,7 +286,13 @@ def _names(told: Mapping[str, object], namespace: str) -> tuple[str, str]:
         raise AvroSchemaError("a record, enum or fixed type has no name.")
     if "." in name:
         own, _, name = name.rpartition(".")
+    _check_length(f"{own}.{name}")
     return name, own
+
+
+def _check_length(name: str) -> None:
+    if len(name) > LONGEST_NAME:
+        raise AvroSchemaError(f"the name {_shown(name)} has more than {LONGEST_NAME} characters.")
 
 
 def _primitive(kind: Kind, told: Mapping[str, object]) -> Primitive:
