@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from binlog_cases import CASES, G1, G2, G3, G4, G5, G6, G7, G8, G9, G10, lines, records
+from headrace.formats.binlog import messages
+from headrace.formats.binlog import slave_binlog_pb2 as pb
 from headrace.formats.binlog.errors import (
     BinlogError,
     MalformedBinlogError,
@@ -263,3 +265,26 @@ def test_a_damaged_byte_deep_inside_is_found_where_it_is() -> None:
     at = G4.index(bytes.fromhex("0a03320162"))
     with pytest.raises(MalformedBinlogError, match=f"The field at byte {at + 2} has the wire type 7"):
         read_binlog(G4[: at + 2] + b"\x37" + G4[at + 3 :])
+
+
+def described(columns: int, keys: int = 0, name: str = "c{}") -> bytes:
+    """A message about a table with so many columns and keys, and without rows."""
+    infos = [pb.ColumnInfo(name=name.format(number).encode(), mysql_type=b"int") for number in range(columns)]
+    table = pb.Table(schema_name=b"d", table_name=b"t", column_info=infos, unique_keys=[pb.Key(name=b"k")] * keys)
+    return bytes(pb.Binlog(type=0, commit_ts=1, dml_data=pb.DMLData(tables=[table])).SerializeToString())
+
+
+@pytest.mark.parametrize(("columns", "keys"), [(4097, 0), (1, 4097)])
+def test_a_table_of_more_columns_or_keys_than_tidb_has_is_refused(columns: int, keys: int) -> None:
+    assert len(read_binlog(described(4096, 4096)).tables[0].columns) == 4096
+    with pytest.raises(MalformedBinlogError, match="lists more than 4096 columns or keys"):
+        read_binlog(described(columns, keys))
+
+
+@pytest.mark.parametrize(("columns", "name", "kept"), [(512, "c{}", True), (513, "c{}", False), (2, "c{}" + "x" * 40_000, False)])
+def test_only_descriptions_of_usual_size_are_kept(columns: int, name: str, kept: bool) -> None:
+    value = described(columns, name=name)
+    messages._columns.cache_clear()
+    first, second = (read_binlog(value).tables[0].columns for _ in range(2))
+    assert first == second
+    assert (messages._columns.cache_info().currsize == 1) is kept

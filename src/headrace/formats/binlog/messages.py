@@ -23,6 +23,7 @@ from headrace.formats.binlog.errors import (
     UnknownMutationTypeError,
 )
 from headrace.formats.binlog.wire import require_sound
+from headrace.formats.schema_file import MOST_COLUMNS
 from headrace.model.table import TableId, folded_name
 
 
@@ -63,6 +64,9 @@ class Cell(NamedTuple):
 
 _KNOWN_TABLES = 1000
 """The number of descriptions of tables that are kept."""
+_MOST_KEPT_PARTS = 512
+_MOST_KEPT_BYTES = 64 << 10
+"""Of a description that is kept: a few bytes describe a column, which takes hundreds of bytes in memory."""
 _NULL = Cell(CellField.NULL, None)
 _ABSENT = Cell(CellField.ABSENT, None)
 _FIELDS = tuple(CellField)
@@ -192,13 +196,22 @@ def _table(table: Any) -> TableChanges:
 def table_header(table: Any) -> TableChanges:
     """The table of a protobuf ``Table``, whose mutations are not checked."""
     table_id = TableId(_text(table.schema_name, "schema_name"), _text(table.table_name, "table_name"))
-    columns = _columns(*(info.SerializeToString() for info in table.column_info))
-    keys = _keys(*(key.SerializeToString() for key in table.unique_keys))
+    if max(len(table.column_info), len(table.unique_keys)) > MOST_COLUMNS:
+        raise MalformedBinlogError(f"The message lists more than {MOST_COLUMNS} columns or keys of table {table_id}.")
+    infos = [info.SerializeToString() for info in table.column_info]
+    columns = _columns(*infos) if _is_kept(infos) else _columns.__wrapped__(*infos)
+    listed = [key.SerializeToString() for key in table.unique_keys]
+    keys = _keys(*listed) if _is_kept(listed) else _keys.__wrapped__(*listed)
     if columns is None:
         raise MalformedBinlogError(f"The message lists a column of table {table_id} twice.")
     if not keys and (primary := tuple(column.name for column in columns if column.is_primary_key)):
         keys = (UniqueKey("PRIMARY", primary),)
     return TableChanges(table_id, columns, keys, table.mutations)
+
+
+def _is_kept(parts: Sequence[bytes]) -> bool:
+    """Whether what a description tells is kept: only of one of usual size."""
+    return len(parts) <= _MOST_KEPT_PARTS and sum(map(len, parts)) <= _MOST_KEPT_BYTES
 
 
 @lru_cache(_KNOWN_TABLES)
