@@ -17,6 +17,7 @@ from avro_writer import long, written
 from headrace.formats.avro.columns import MOST_ITEMS, BadValueError, decimal_texts, read_columns, read_sound
 from headrace.formats.avro.schema import AvroSchemaError, Record, parse_schema
 from headrace.formats.avro.text_arrays import MOST_TEXTS
+from headrace.formats.schema_file import MOST_COLUMNS
 from sampling import drawn
 
 ROW: dict[str, Any] = {
@@ -157,25 +158,33 @@ NUMBERS: dict[str, Any] = {"type": "map", "values": "long"}
 
 
 @pytest.mark.parametrize(
-    ("told", "item", "most", "reason"),
+    ("told", "item", "reason"),
     [
-        (NUMBERS, b"\0\0", MOST_ITEMS, "it has maps and arrays of more than 16,384 items together"),
-        ({"type": "array", "items": "bytes"}, b"\0", MOST_ITEMS, "it has maps and arrays of more than 16,384 items together"),
-        (WORDS, b"\0", MOST_TEXTS, "it has arrays of more than 1,000,000 texts together"),
+        (NUMBERS, b"\0\0", "it has a map or an array of more than 4,096 items"),
+        ({"type": "array", "items": "bytes"}, b"\0", "it has a map or an array of more than 4,096 items"),
+        (WORDS, b"\0", "it has arrays of more than 1,000,000 texts together"),
     ],
     ids=["map", "array", "texts"],
 )
-def test_values_have_at_most_so_many_items(told: Any, item: bytes, most: int, reason: str) -> None:
-    """In one block or several, in one list or two."""
-    fields = [{"name": name, "type": told} for name in ("x", "y")]
-    schema = parse_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
-    half = most // 2
-    block, rest, end = long(half) + item * half, long(half + 1) + item * (half + 1), long(0)
-    values = [block + block + end + end, block + rest + end + end, block + end + block + end, block + end + rest + end, end + end]
-    found = read_sound(schema, values)
+def test_a_map_or_array_has_at_most_so_many_items(told: Any, item: bytes, reason: str) -> None:
+    """In one block or several."""
+    most = MOST_TEXTS if told is WORDS else MOST_COLUMNS
+    full, half, single, end = (long(count) + item * count for count in (most, most // 2, 1, 0))
+    more = long(most + 1) + item * (most + 1)
+    found = read_sound(parse_schema(json.dumps(told)), [full + end, more + end, half + half + end, full + single + end, end])
     assert found.numbers == [0, 2, 4]
-    assert found.rows.field("x").value_lengths().to_pylist() == [most, half, 0]
-    assert {number: (error.field, error.reason) for number, error in found.bad.items()} == {1: ("x", reason), 3: ("y", reason)}
+    assert found.rows.value_lengths().to_pylist() == [most, most, 0]
+    assert {number: error.reason for number, error in found.bad.items()} == {1: reason, 3: reason}
+
+
+@pytest.mark.parametrize("told", [NUMBERS, WORDS], ids=["maps", "texts"])
+def test_the_maps_and_arrays_of_a_value_have_at_most_so_many_items_together(told: Any) -> None:
+    most, item = (MOST_TEXTS, b"\0") if told is WORDS else (MOST_ITEMS, b"\0\0")
+    schema = parse_schema(json.dumps({"type": "record", "name": "r", "fields": [{"name": n, "type": told} for n in "abcde"]}))
+    quarter, end = long(most // 4) + item * (most // 4) + long(0), long(0)
+    found = read_sound(schema, [quarter * 4 + end, quarter * 4 + long(1) + item + end])
+    assert found.numbers == [0]
+    assert (found.bad[1].field, "together" in found.bad[1].reason) == ("e", True)
 
 
 def test_a_value_with_too_many_items_is_refused_before_they_are_read() -> None:

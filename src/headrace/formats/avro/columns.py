@@ -54,11 +54,12 @@ _LOW_HALF = np.uint64(0xFFFF_FFFF)
 MOST_ITEMS = 4 * MOST_COLUMNS
 """The most items that the maps and arrays of a value may have together, without those of arrays of texts.
 
-Each item takes a step of its own. A schema change of the Simple Protocol has the columns and the indexes of a table before and
-after it. Items of an array in another one count once for each of the two.
+Each item takes a step of its own. One map or array has at most ``MOST_COLUMNS``. A schema change of the Simple Protocol has the
+columns and the indexes of a table before and after it. Items of an array in another one count once for each of the two.
 """
 _ENDS = "it ends in the middle of a value"
 _MORE_THAN_BYTES = "it has more items than bytes"
+_MANY_IN_ONE = f"it has a map or an array of more than {MOST_COLUMNS:,} items"
 _MANY_ITEMS = f"it has maps and arrays of more than {MOST_ITEMS:,} items together"
 _NO_SYMBOL = "it has a symbol that its enum does not have"
 
@@ -363,7 +364,7 @@ class _Reader:
         if isinstance(schema, Array) and schema.items == _TEXT:
             return self._text_entries(at, owner)
         at = at.copy()
-        left = np.zeros(len(at), np.int64)
+        left, taken = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
         active = np.arange(len(at))
         places, starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         unsound: list[_UnsoundStep] = []
@@ -372,7 +373,7 @@ class _Reader:
             try:
                 fresh = active[left[active] == 0]
                 if len(fresh):
-                    left[fresh], at[fresh] = self._block(at[fresh], owner[fresh])
+                    left[fresh], at[fresh] = self._block(at[fresh], owner[fresh], taken[fresh])
                     active = active[left[active] > 0]
                 here = at[active]
                 behind_key = self._lengths(here, owner[active])[1] if isinstance(schema, Map) else here
@@ -386,14 +387,18 @@ class _Reader:
             starts.append(here)
             at[active] = behind
             left[active] -= 1
+            taken[active] += 1
         if unsound:
             raise _UnsoundError(unsound)
         place, start = np.concatenate(places), np.concatenate(starts)
         order = np.argsort(start, kind="stable")
         return place[order], start[order], at
 
-    def _block(self, at: Positions, owner: Positions) -> tuple[Positions, Positions]:
-        """How many items the blocks at positions have, and where the first item of each begins."""
+    def _block(self, at: Positions, owner: Positions, taken: Positions) -> tuple[Positions, Positions]:
+        """How many items the blocks at positions have, and where the first item of each begins.
+
+        ``taken``: how many their maps and arrays have before them.
+        """
         counts, at = self._longs(at, owner)
         sized = counts < 0
         if sized.any():
@@ -401,6 +406,7 @@ class _Reader:
             counts = np.abs(counts)
         # Each item of a list that TiCDC or Debezium writes has at least one byte.
         self.require((counts >= 0) & (counts <= self.ends[owner] - at), owner, _MORE_THAN_BYTES)
+        self.require(taken + counts <= MOST_COLUMNS, owner, _MANY_IN_ONE)
         found = self._item_counts + np.bincount(owner, counts, len(self._item_counts)).astype(np.int64)
         self.require(found[owner] <= MOST_ITEMS, owner, _MANY_ITEMS)
         self._item_counts = found
