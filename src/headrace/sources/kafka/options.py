@@ -20,8 +20,11 @@ from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
 from headrace.sources.kafka.large_options import LARGE_PARAMETERS, LargeRowPlaces, large_section, read_large_options
 from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_text
 
-PROTOCOLS = ("canal-json", "open-protocol", "simple", "avro", "debezium", "debezium-avro", "maxwell", "canal", "craft")
-"""The protocols that are read, by TiCDC's names."""
+PROTOCOLS = (
+    *("canal-json", "open-protocol", "simple", "avro", "debezium", "debezium-avro", "maxwell", "canal", "craft"),
+    "debezium-mysql",
+)
+"""The protocols that are read: by TiCDC's names, and ``debezium-mysql`` for topics of Debezium itself."""
 _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
 _OF_STREAM = LARGE_PARAMETERS | {
     *("protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark")

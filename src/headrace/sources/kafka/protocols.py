@@ -11,6 +11,7 @@ from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.compressed_values import uncompressed_all
 from headrace.formats.craft.messages import is_craft
 from headrace.formats.debezium_messages import is_debezium
+from headrace.formats.debezium_mysql_messages import is_plain_debezium
 from headrace.formats.maxwell_messages import is_maxwell
 from headrace.formats.open_messages import is_open_protocol
 from headrace.formats.simple_messages import is_avro
@@ -21,6 +22,7 @@ from headrace.sources.kafka.canal_json import CanalJsonProtocol
 from headrace.sources.kafka.craft import CraftProtocol
 from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.debezium_avro import DebeziumAvroProtocol
+from headrace.sources.kafka.debezium_mysql import DebeziumMySqlProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.options import KafkaOptions
@@ -42,6 +44,7 @@ _SHOWN_BY: Sequence[tuple[str, Callable[[bytes | None, bytes], bool]]] = (
     ("canal", lambda key, value: not key and value.startswith(CANAL)),
     ("craft", lambda key, value: not key and is_craft(value)),
     ("debezium", lambda _key, value: is_debezium(value)),
+    ("debezium-mysql", lambda _key, value: is_plain_debezium(value)),
     ("canal-json", lambda _key, value: _CANAL_JSON.match(value) is not None),
     ("simple", lambda _key, value: _SIMPLE.match(value) is not None),
 )
@@ -87,6 +90,7 @@ _MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
     "canal": lambda options: CanalProtocol(options.time_zone),
     "craft": lambda options: CraftProtocol(options.time_zone),
     "debezium": lambda options: DebeziumProtocol(options.accept_unclear),
+    "debezium-mysql": lambda options: DebeziumMySqlProtocol(options.accept_unclear),
 }
 
 

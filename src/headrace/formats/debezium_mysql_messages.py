@@ -1,0 +1,238 @@
+"""Reads what messages of Debezium's own connectors for MySQL and MariaDB are about, and the statements in them.
+
+Format: Debezium documentation, "Debezium connector for MySQL", sections "Data change events" and "Schema change topic". A message
+is ``{"schema": …, "payload": …}``, or with ``schemas.enable=false`` the payload alone. The payload of a row has ``op``: ``c``,
+``u``, ``d``, ``r`` for a row of a snapshot, ``t`` for TRUNCATE. That of a schema change has ``ddl``. ``source`` says where in the
+binlog it was read.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
+from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
+from headrace.model.table import TableId
+
+CONNECTORS = ("mysql", "mariadb")
+ROW_OPERATIONS = ("r", "c", "u", "d")
+TRUNCATE = "t"
+_SHOWN_BY = re.compile(rb'"source":\{"version":"[^"\\]*","connector":"(?:mysql|mariadb)"')
+_SCHEMA, _PAYLOAD = b'{"schema":{', b'},"payload":'
+_MOST_SCHEMAS = 1000
+_LONGEST_SHOWN = 80
+_TABLE_OF_CHANGE = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
+_OF_SNAPSHOTS = {
+    StatementKind.DROP_TABLE: 1,
+    StatementKind.CREATE_DATABASE: 2,
+    StatementKind.CREATE_TABLE: 3,
+}
+"""The statements of a snapshot that count, in their order: all of them are at one place in the binlog, before the rows."""
+
+
+class PlainKind(IntEnum):
+    """The kinds of messages."""
+
+    ROW = 0
+    STATEMENT = 1
+    UNREADABLE = 2
+    IGNORED = 3
+    """It is a tombstone, a heartbeat, the mark of a transaction, or a statement that changes no table or database."""
+
+
+class PlainAbout(NamedTuple):
+    """What a message is about."""
+
+    kind: PlainKind
+    database: str = ""
+    table: str = ""
+    """Empty for a change of a database, and where the name cannot be read."""
+    clock: int = 0
+    """The place in the binlog as a number that stands for a commit ts, see ``headrace.formats.binlog_clock``."""
+    written_ms: int = 0
+    """When the event was written (ms since 1970), by the server's clock and mostly in whole seconds; 0 if it is not told."""
+    sent_ms: int = 0
+    """When the connector sent it (ms since 1970), by its own clock; 0 if it is not told."""
+    is_of_snapshot: bool = False
+    text: bytes = b""
+    """The message; of an ``UNREADABLE`` one the reason: the end of a sentence."""
+
+
+class PlainStatement(NamedTuple):
+    """A schema change in a message."""
+
+    clock: int
+    database: str
+    table_id: TableId
+    """For a change of a database, the database."""
+    statement: str
+    current_is_known: bool
+    """See ``StreamStatement.current_is_known``."""
+
+
+class UnreadableError(Exception):
+    """A message is not what it should be; ``str()`` is the end of a sentence."""
+
+
+class Schemas:
+    """The schemas of messages, each parsed once: a table's messages all have the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Members] = {}
+
+    def __reduce__(self) -> tuple[type[Schemas], tuple[()]]:
+        return Schemas, ()
+
+    def parts(self, value: bytes) -> tuple[Members | None, Members]:
+        """The schema, ``None`` without one, and the payload of a message. Raises UnreadableError."""
+        end = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
+        try:
+            if end < 0:
+                return _parts(read_object(value.strip(BLANK)))
+            text = value[len(_SCHEMA) - 1 : end + 1]
+            schema = self._known.get(text)
+            if schema is None:
+                schema = read_object(text)
+                if len(self._known) < _MOST_SCHEMAS:
+                    self._known[text] = schema
+            return schema, _parts(read_object(b"{" + value[end + 2 :]))[1]
+        except ValueError as error:
+            raise UnreadableError(str(error)) from None
+
+
+def _parts(message: Members) -> tuple[Members | None, Members]:
+    schema, payload = message.get("schema"), message.get("payload", message)
+    if not isinstance(payload, Members):
+        raise UnreadableError("its payload is no JSON object.")
+    return schema if isinstance(schema, Members) else None, payload
+
+
+def is_plain_debezium(value: bytes) -> bool:
+    """Whether a message is one of Debezium's own connectors for MySQL and MariaDB."""
+    return _SHOWN_BY.search(value) is not None
+
+
+def read_about(value: bytes, schemas: Schemas) -> PlainAbout:
+    """What a message is about. Never raises for a bad one."""
+    if not value.strip(BLANK):
+        return PlainAbout(PlainKind.IGNORED)
+    names = ("", "")
+    try:
+        _, payload = schemas.parts(value)
+        if _says_nothing(payload):
+            return PlainAbout(PlainKind.IGNORED)
+        source = _source(payload)
+        names = text_of(source, "db") or "", text_of(source, "table") or ""
+        if "ddl" in payload:
+            return _of_statement(payload, value)
+        return _of_row(payload, source, value)
+    except (UnreadableError, NoPlaceError) as error:
+        return PlainAbout(PlainKind.UNREADABLE, *names, text=str(error).encode())
+
+
+def _says_nothing(payload: Members) -> bool:
+    """Whether it is a heartbeat, or the beginning or end of a transaction."""
+    return payload.keys() == {"ts_ms"} or ("event_count" in payload and payload.get("status") in ("BEGIN", "END"))
+
+
+def _source(payload: Members) -> Members:
+    source = payload.get("source")
+    if not isinstance(source, Members):
+        raise UnreadableError(
+            "it has no source, which messages of Debezium have. If a transformation of the connector unwraps them, such as "
+            "ExtractNewRecordState, remove it."
+        )
+    if source.get("connector") not in CONNECTORS:
+        connector = str(source.get("connector"))[:_LONGEST_SHOWN]
+        raise UnreadableError(
+            f"it was written by the connector {connector!r}, and debezium-mysql is for Debezium's connectors for MySQL and MariaDB."
+        )
+    return source
+
+
+def _of_row(payload: Members, source: Members, value: bytes) -> PlainAbout:
+    operation = payload.get("op")
+    if operation not in (*ROW_OPERATIONS, TRUNCATE):
+        raise UnreadableError(f"its op is {str(operation)[:_LONGEST_SHOWN]!r}, which is not known.")
+    database, table = text_of(source, "db"), text_of(source, "table")
+    if not database or not table:
+        raise UnreadableError("it does not name its table.")
+    place, times = BinlogPlace.of(source), _times(payload, source)
+    if operation == TRUNCATE:
+        return PlainAbout(PlainKind.STATEMENT, database, table, place.of_statement(), *times, value)
+    return PlainAbout(PlainKind.ROW, database, table, place.of_row(), *times, value)
+
+
+def _of_statement(payload: Members, value: bytes) -> PlainAbout:
+    found = _statement(payload)
+    if found is None:
+        return PlainAbout(PlainKind.IGNORED)
+    table_id, times = found.table_id, _times(payload, _source(payload))
+    return PlainAbout(PlainKind.STATEMENT, table_id.database, table_id.table, found.clock, *times, value)
+
+
+def _times(payload: Members, source: Members) -> tuple[int, int, bool]:
+    """When the event was written, when it was sent, and whether it is of a snapshot."""
+    written, sent = (integer_of(told.get("ts_ms"), 0, 1 << 53) or 0 for told in (source, payload))
+    return written, sent, _is_of_snapshot(source)
+
+
+def _is_of_snapshot(source: Members) -> bool:
+    return source.get("snapshot") not in (None, False, "false")
+
+
+def read_statement_message(value: bytes) -> PlainStatement:
+    """The schema change in a message. Raises ValueError, the end of a sentence."""
+    try:
+        _, payload = Schemas().parts(value)
+        source = _source(payload)
+        if payload.get("op") == TRUNCATE:
+            table_id = TableId(text_of(source, "db") or "", text_of(source, "table") or "")
+            clock = BinlogPlace.of(source).of_statement()
+            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", current_is_known=True)
+        found = _statement(payload)
+    except (UnreadableError, NoPlaceError) as error:
+        raise ValueError(str(error)) from None
+    if found is None:
+        raise ValueError("it has no schema change.")
+    return found
+
+
+def _statement(payload: Members) -> PlainStatement | None:
+    """The schema change; ``None`` for a statement that changes neither a table nor a database. Raises UnreadableError."""
+    text, database = text_of(payload, "ddl"), text_of(payload, "databaseName")
+    if text is None or database is None:
+        raise UnreadableError("it has no ddl or no databaseName.")
+    source, read = _source(payload), read_statement(text, "")
+    place = BinlogPlace.of(source)
+    if not _is_of_snapshot(source):
+        clock = place.of_statement()
+    elif read.kind in _OF_SNAPSHOTS:
+        clock = place.of_statement(_OF_SNAPSHOTS[read.kind])
+    else:
+        return None
+    if not database or read.kind is StatementKind.EMPTY:
+        return None
+    return PlainStatement(clock, database, _table_of(payload, read, database), text, _shows_current(read))
+
+
+def _table_of(payload: Members, read: Statement, database: str) -> TableId:
+    """The table that a statement changes: as ``tableChanges`` has it, or its text, or else the database."""
+    changes = payload.get("tableChanges")
+    for change in changes if isinstance(changes, list) else []:
+        found = _TABLE_OF_CHANGE.fullmatch(str(change.get("id"))) if isinstance(change, Members) else None
+        if found is not None:
+            return TableId(*(name.replace('""', '"') for name in found.groups()))
+    named = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
+    if named is None or not named.table:
+        return TableId(database)
+    return named if named.database else TableId(database, named.table)
+
+
+def _shows_current(read: Statement) -> bool:
+    """Whether ``databaseName``, which is that of the statement's table, was the current database, or none was needed."""
+    own = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
+    return own is None or not own.database or all(mention.table_id.database for mention in read.mentions)
