@@ -17,6 +17,10 @@ def test_the_documented_example() -> None:
     assert parse_tso(str(tso)) == tso
 
 
+def test_a_number_that_tells_no_time_stays_a_number() -> None:
+    assert [format_tso(tso) for tso in (0, 1 << 57, 1 << 62)] == ["0", str(1 << 57), "2527-06-23 06:20:44.416 UTC"]
+
+
 @given(st.integers(0, 2**61))
 def test_a_tso_goes_to_time_and_back_to_its_millisecond(tso: int) -> None:
     if tso_to_ms(tso) < 253402300800000:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from headrace.model.tso import format_tso, tso_to_ms
+from headrace.model.tso import format_tso, tells_time, tso_to_ms
 
 if TYPE_CHECKING:
     from headrace.model.ledger import CutRecord
@@ -228,7 +228,7 @@ def figures_text(figures: Figures, now: float | None = None) -> str:
     elif figures.checkpoint:
         parts.append(f"applied up to {format_tso(figures.checkpoint)}")
     if figures.checkpoint and figures.waiting:
-        parts.append(f"lag {seconds_text(lag_seconds(figures.checkpoint, now))}")
+        parts += [lag] if (lag := _lag_text(figures.checkpoint, now)) else []
     else:
         parts.append(seconds_text(max(0.0, now - figures.since)))
     return f"{figures.phase}: {', '.join(parts)}"
@@ -253,10 +253,11 @@ def cut_text(record: CutRecord, now: float | None = None, noun: str = "file") ->
     """One line about a finished cut: its end, its amounts, how long it took, and how far it lags behind the clock."""
     changes = f", {counted(record.schema_changes, 'schema change')}" if record.schema_changes else ""
     rate = f" ({round(record.read_rows / record.seconds):,} rows/s)" if record.seconds > 0 and record.read_rows else ""
+    lag = _lag_text(record.hi, now)
     return (
         f"applied up to {format_tso(record.hi)}: {counted(record.files, noun)}, {counted(record.read_rows, 'row')} read, "
         f"{counted(record.upserts, 'upsert')}, {counted(record.deletes, 'delete')}{changes} "
-        f"in {seconds_text(record.seconds)}{rate}, lag {seconds_text(lag_seconds(record.hi, now))}"
+        f"in {seconds_text(record.seconds)}{rate}" + (f", {lag}" if lag else "")
     )
 
 
@@ -295,7 +296,13 @@ def counted(count: int, noun: str) -> str:
 
 def checkpoint_text(checkpoint: int) -> str:
     """``2024-06-05 09:30:23.694 UTC (450253107233619969), lag 42 s``. For a checkpoint of 0, use :data:`NOTHING_APPLIED`."""
-    return f"{format_tso(checkpoint)} ({checkpoint}), lag {seconds_text(lag_seconds(checkpoint))}"
+    lag = _lag_text(checkpoint)
+    return f"{format_tso(checkpoint)} ({checkpoint}), {lag}" if lag else str(checkpoint)
+
+
+def _lag_text(checkpoint: int, now: float | None = None) -> str:
+    """``lag 42 s``; empty if the checkpoint (TSO) tells no time."""
+    return f"lag {seconds_text(lag_seconds(checkpoint, now))}" if tells_time(checkpoint) else ""
 
 
 def size_text(size: int) -> str:

@@ -97,7 +97,8 @@ def is_debezium(value: bytes) -> bool:
 
 def foreign(connector: object) -> str:
     """Why a message of another connector is not read, as the end of a sentence."""
-    return f"it was written by the connector {str(connector)[:80]!r}, and only messages of TiCDC are read."
+    told = f"it was written by the connector {str(connector)[:80]!r}, and only messages of TiCDC are read."
+    return f"{told} Set protocol=debezium-mysql for topics of Debezium itself." if connector in ("mysql", "mariadb") else told
 
 
 def bytes_told(schema: object) -> str | None:

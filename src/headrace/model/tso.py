@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 LOGICAL_BITS = 18
 MAX_TSO = (1 << 63) - 1
 _MOST_DIGITS = 40  # with zeros before it
+_2000_MS, _3000_MS = 946_684_800_000, 32_503_680_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CLOCK_TOLERANCE = 10 * 60
 """How far (seconds) the source's clock may be ahead of this machine's, unless a user says more.
@@ -51,9 +52,14 @@ def latest_tso(now: float, tolerance: int = CLOCK_TOLERANCE) -> int:
     return tso_from_ms(int((now + tolerance) * 1000))
 
 
+def tells_time(tso: int) -> bool:
+    """Whether a TSO can be one of TiDB, from 2000 to 2999. A source without commit ts may have other numbers in their place."""
+    return _2000_MS <= tso_to_ms(tso) < _3000_MS
+
+
 def format_tso(tso: int) -> str:
-    """``2024-06-05 09:30:23.694 UTC`` for people. A value that is not a plausible TSO is returned as a number."""
-    if tso < 1 << 40 or tso_to_ms(tso) > 32_503_680_000_000:
+    """``2024-06-05 09:30:23.694 UTC`` for people. A value that does not tell a time is returned as a number."""
+    if not tells_time(tso):
         return str(tso)
     return tso_to_datetime(tso).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
