@@ -22,6 +22,10 @@ _MOST_ROWS = (1 << _ROW_BITS) - _STATEMENTS - 1
 """Rows above that share the last number of their event; their order is that of the stream."""
 
 
+_MOST_POSITION = (1 << _POSITION_BITS + _POSITION_STEP) - 1
+_LONGEST_POSITION = 10
+
+
 class NoPlaceError(Exception):
     """A source tells no place in a binlog; ``str()`` is the end of a sentence."""
 
@@ -39,14 +43,20 @@ class BinlogPlace:
     @classmethod
     def of(cls, source: Members) -> BinlogPlace:
         """The place in ``source`` of a message of Debezium. Raises NoPlaceError."""
-        found = _FILE.fullmatch(text_of(source, "file") or "")
-        position = integer_of(source.get("pos"), 1, (1 << _POSITION_BITS + _POSITION_STEP) - 1)
-        row = integer_of(source.get("row"), 0, (1 << 31) - 1)
-        if found is None or position is None or row is None:
+        position, row = integer_of(source.get("pos"), 1, _MOST_POSITION), integer_of(source.get("row"), 0, (1 << 31) - 1)
+        file = text_of(source, "file")
+        if file is None or _FILE.fullmatch(file) is None or position is None or row is None:
             raise NoPlaceError("source.file, source.pos and source.row are no place in a binlog.")
-        if int(found[1]) > _MOST_FILES:
-            raise NoPlaceError(f"the number of the binlog file {found[0][:80]} is greater than {_MOST_FILES}.")
-        return cls(int(found[1]), position, row)
+        return cls(_number(file), position, row)
+
+    @classmethod
+    def of_text(cls, text: str, row: int) -> BinlogPlace:
+        """The place that a text such as ``binlog.000001:86607`` names. Raises NoPlaceError."""
+        file, _, digits = text.rpartition(":")
+        position = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_POSITION else 0
+        if _FILE.fullmatch(file) is None or not 0 < position <= _MOST_POSITION:
+            raise NoPlaceError(f"{text[:80]!r} is no place in a binlog.")
+        return cls(_number(file), position, row)
 
     def of_row(self) -> int:
         """The number of a row (used as a TSO)."""
@@ -59,3 +69,10 @@ class BinlogPlace:
     @property
     def _event(self) -> int:
         return (self.file << _POSITION_BITS | self.position >> _POSITION_STEP) << _ROW_BITS
+
+
+def _number(file: str) -> int:
+    number = int(file.rpartition(".")[2])
+    if number > _MOST_FILES:
+        raise NoPlaceError(f"the number of the binlog file {file[:80]} is greater than {_MOST_FILES}.")
+    return number

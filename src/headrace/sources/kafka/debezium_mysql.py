@@ -17,6 +17,7 @@ from headrace.formats.debezium_mysql_rows import PlainRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
+from headrace.sources.kafka.binlog_order import OTHER_BINLOG, BinlogOrder
 from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import Messages
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
@@ -28,36 +29,14 @@ CAVEATS = (
 )
 """What is weaker than in TiCDC's protocols, for people."""
 _OTHER_BINLOG = (
-    "it is from another binlog than the messages before it: its place is before theirs, and it was written after them. So the "
-    "order of changes is not known. Have the connector take a new snapshot into new topics, with another topic.prefix, and read "
-    "these with a new pipeline."
+    f"{OTHER_BINLOG} Have the connector take a new snapshot into new topics, with another topic.prefix, and read these with a new "
+    "pipeline."
 )
 _KINDS = {
     PlainKind.ROW: RecordKind.ROWS,
     PlainKind.STATEMENT: RecordKind.STATEMENT,
     PlainKind.UNREADABLE: RecordKind.UNKNOWN,
 }
-
-
-@dataclass
-class BinlogOrder:
-    """What is known of a partition at a place in it."""
-
-    latest: int = 0
-    """The clock of the event that was written last to the binlog."""
-    sent_ms: int = 0
-    """When the connector sent that event (ms since 1970)."""
-
-    def takes(self, about: PlainAbout) -> bool:
-        """Passes an event. Returns whether it is one of the same binlog.
-
-        A connector that was restarted sends events again. They were written before it sent a later one for the first time. A
-        snapshot is always new.
-        """
-        if about.clock >= self.latest:
-            self.latest, self.sent_ms = about.clock, about.sent_ms
-            return True
-        return not about.is_of_snapshot and about.written_ms <= self.sent_ms
 
 
 @dataclass(frozen=True)
@@ -80,8 +59,7 @@ class DebeziumMySqlProtocol:
         for messages in earlier:
             for value in messages.values:
                 about = read_about(value, self._schemas)
-                if about.clock:
-                    order.takes(about)
+                _passed(about, order)
             if order.latest:
                 break
         return replace(self, _order=order)
@@ -95,7 +73,7 @@ class DebeziumMySqlProtocol:
             about = read_about(value, self._schemas)
             if about.kind is PlainKind.IGNORED:
                 continue
-            if about.clock and not order.takes(about):
+            if not _passed(about, order):
                 # Without a table: nothing behind it in its partition may be applied, of any table.
                 yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _OTHER_BINLOG.encode())
                 continue
@@ -119,3 +97,10 @@ class DebeziumMySqlProtocol:
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
         return rows_of_messages(PlainRowReader(schema, self.accept_unclear, self._schemas), records)
+
+
+def _passed(about: PlainAbout, order: BinlogOrder) -> bool:
+    """Whether the message is of the same binlog as those before it, or of none. A snapshot is always new."""
+    if not about.clock:
+        return True
+    return order.takes(about.clock, about.written_ms, about.sent_ms, always_new=about.is_of_snapshot)

@@ -22,9 +22,9 @@ from headrace.sources.kafka.topics import Topics, patterns_of_file, topics_of_te
 
 PROTOCOLS = (
     *("canal-json", "open-protocol", "simple", "avro", "debezium", "debezium-avro", "maxwell", "canal", "craft"),
-    "debezium-mysql",
+    *("debezium-mysql", "maxwell-mysql"),
 )
-"""The protocols that are read: by TiCDC's names, and ``debezium-mysql`` for topics of Debezium itself."""
+"""The protocols that are read: by TiCDC's names, and two for topics of Debezium and Maxwell themselves."""
 _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
 _OF_STREAM = LARGE_PARAMETERS | {
     *("protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark")

@@ -13,6 +13,7 @@ from headrace.formats.craft.messages import is_craft
 from headrace.formats.debezium_messages import is_debezium
 from headrace.formats.debezium_mysql_messages import is_plain_debezium
 from headrace.formats.maxwell_messages import is_maxwell
+from headrace.formats.maxwell_mysql_messages import is_plain_maxwell
 from headrace.formats.open_messages import is_open_protocol
 from headrace.formats.simple_messages import is_avro
 from headrace.kafka.client import Message
@@ -24,6 +25,7 @@ from headrace.sources.kafka.debezium import DebeziumProtocol
 from headrace.sources.kafka.debezium_avro import DebeziumAvroProtocol
 from headrace.sources.kafka.debezium_mysql import DebeziumMySqlProtocol
 from headrace.sources.kafka.maxwell import MaxwellProtocol
+from headrace.sources.kafka.maxwell_mysql import MaxwellMySqlProtocol
 from headrace.sources.kafka.open_protocol import OpenProtocol
 from headrace.sources.kafka.options import KafkaOptions
 from headrace.sources.kafka.protocol import KafkaProtocol
@@ -45,6 +47,7 @@ _SHOWN_BY: Sequence[tuple[str, Callable[[bytes | None, bytes], bool]]] = (
     ("craft", lambda key, value: not key and is_craft(value)),
     ("debezium", lambda _key, value: is_debezium(value)),
     ("debezium-mysql", lambda _key, value: is_plain_debezium(value)),
+    ("maxwell-mysql", lambda _key, value: is_plain_maxwell(value)),
     ("canal-json", lambda _key, value: _CANAL_JSON.match(value) is not None),
     ("simple", lambda _key, value: _SIMPLE.match(value) is not None),
 )
@@ -91,6 +94,7 @@ _MADE: Mapping[str, Callable[[KafkaOptions], KafkaProtocol]] = {
     "craft": lambda options: CraftProtocol(options.time_zone),
     "debezium": lambda options: DebeziumProtocol(options.accept_unclear),
     "debezium-mysql": lambda options: DebeziumMySqlProtocol(options.accept_unclear),
+    "maxwell-mysql": lambda options: MaxwellMySqlProtocol(options.accept_unclear),
 }
 
 

@@ -1,0 +1,180 @@
+"""Messages of Maxwell itself: what they are about, their order, and their values."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from headrace.formats.maxwell_mysql_messages import MaxwellKind, read_about, read_statement_message
+from headrace.kafka.client import Message
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+from headrace.sources.kafka.maxwell_mysql import MaxwellMySqlProtocol
+from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocols import detected
+from headrace.sources.stream.reader import BadRecordError
+from headrace.sources.stream.records import RecordKind
+from maxwell_cases import records
+
+T = TableId("shop", "t")
+SECOND = 1_750_000_000
+
+
+def row(value: object = 2, *, type: str = "insert", place: str = "binlog.000007:1000", ts: int = SECOND, **members: Any) -> bytes:
+    message = {"database": "shop", "table": "t", "type": type, "ts": ts, "xid": 9, "commit": True, "position": place}
+    return json.dumps({**message, "data": {"id": 1, "v": value}, **members}).encode()
+
+
+def statement(sql: str, **members: Any) -> bytes:
+    told = {
+        "type": "table-alter",
+        "database": "shop",
+        "table": "t",
+        "ts": SECOND * 1000,
+        "sql": sql,
+        "position": "binlog.000007:900",
+    }
+    return json.dumps({**told, **members}).encode()
+
+
+def reason(value: bytes) -> str:
+    about = read_about(value)
+    assert about.kind is MaxwellKind.UNREADABLE
+    return about.text.decode()
+
+
+def values(of: ColumnType, *lines: bytes, accept_unclear: bool = False) -> list[object]:
+    columns = (Column("id", ColumnType(TypeKind.INT), nullable=False, primary_key=True), Column("v", of))
+    protocol = pickle.loads(pickle.dumps(MaxwellMySqlProtocol(accept_unclear)))
+    rows, _ = protocol.decode(TableSchema(T, columns, ("id",)), protocol.read(Messages(range(len(lines)), list(lines))))
+    found: list[object] = rows.column("v").to_pylist()
+    return found
+
+
+def test_the_first_message_shows_the_protocol() -> None:
+    assert detected(Message(n, None, record.value, 0) for n, record in enumerate(records())) == "maxwell-mysql"
+
+
+def test_the_clock_orders_events_as_they_were_sent() -> None:
+    clocks = [read_about(record.value or b"").clock for record in records()]
+    assert clocks == sorted(set(clocks))
+
+
+def test_statements_name_the_table_that_they_leave() -> None:
+    renamed = read_statement_message(statement("RENAME TABLE t TO u", **{"def": {"database": "shop", "table": "u"}}))
+    assert (renamed.table_id, renamed.statement) == (TableId("shop", "u"), "RENAME TABLE t TO u")
+    dropped = read_statement_message(statement("DROP TABLE t, u", type="table-drop"))
+    assert (dropped.table_id, dropped.statement) == (T, "DROP TABLE `shop`.`t`")
+    created = read_statement_message(statement("CREATE DATABASE x", type="database-create", database="x", table=None))
+    assert created.table_id == TableId("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (b"{", "it is not one JSON object"),
+        (b"7", "it is not one JSON object"),
+        (b"{}", "it has no type, or does not name its database."),
+        (row(type="bootstrap-insert"), "its type is 'bootstrap-insert', which is not read"),
+        (row(table=""), "it does not name its table."),
+        (row(position=None), "it has no position. Set output_binlog_position=true for Maxwell."),
+        (row(place="7"), "'7' is no place in a binlog."),
+        (row(place="binlog.000001:0"), "is no place in a binlog."),
+        (row(place="binlog.999999:4"), "is greater than 800000"),
+        (statement("ALTER TABLE t ADD x INT", position=None), "it has no position"),
+        (statement(""), "it has no database or no sql."),
+    ],
+)
+def test_messages_that_cannot_be_read_tell_why(value: bytes, wanted: str) -> None:
+    assert wanted in reason(value)
+
+
+def test_behind_an_event_of_another_binlog_nothing_is_known() -> None:
+    before, again, other = row(), row(place="binlog.000007:500"), row(place="binlog.000007:500", ts=SECOND + 1)
+    kinds = MaxwellMySqlProtocol().read(Messages([0, 1, 2], [before, again, other])).column("kind").to_pylist()
+    assert kinds == [RecordKind.ROWS, RecordKind.ROWS, RecordKind.UNKNOWN]
+    behind = MaxwellMySqlProtocol().behind(iter([Messages([0], [before])]))
+    assert behind.read(Messages([1], [other])).column("kind").to_pylist() == [RecordKind.UNKNOWN]
+
+
+def test_an_update_has_its_old_row_from_the_columns_that_changed() -> None:
+    found = values(
+        ColumnType(TypeKind.INT),
+        row(3, type="update", old={"v": None}),
+        row(4, type="update", old={"id": 7}),
+        row(4, type="delete"),
+    )
+    assert found == [None, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "wanted"),
+    [
+        (ColumnType(TypeKind.BIGINT, unsigned=True), "18446744073709551615", (1 << 64) - 1),
+        (ColumnType(TypeKind.DECIMAL, length=65, scale=0), "9" * 65, "9" * 65),
+        (ColumnType(TypeKind.DECIMAL, length=65, scale=0), "-" + "9" * 65, "-" + "9" * 65),
+        (ColumnType(TypeKind.DECIMAL, length=30, scale=10), "1E-10", "0.0000000001"),
+        (ColumnType(TypeKind.DECIMAL, length=30, scale=10), "12345678901234567890.0123456789", "12345678901234567890.0123456789"),
+        (ColumnType(TypeKind.DOUBLE), "-2.5E300", -2.5e300),
+        (ColumnType(TypeKind.YEAR), "1900", 0),
+        (ColumnType(TypeKind.BIT, length=9), "257", 257),
+        (ColumnType(TypeKind.BINARY, length=4), '"AP8K"', b"\x00\xff\x0a\x00"),
+        (ColumnType(TypeKind.VARBINARY, length=4), '"AP8K"', b"\x00\xff\x0a"),
+        (ColumnType(TypeKind.SET, elements=("x", "y", "z")), '["x","z"]', "x,z"),
+        (ColumnType(TypeKind.SET, elements=("x",)), "[]", ""),
+        (ColumnType(TypeKind.DATE), '"0000-00-00"', "0000-00-00"),
+        (ColumnType(TypeKind.DATETIME, scale=3), '"2024-06-05 09:30:23.5"', "2024-06-05 09:30:23.500"),
+        (ColumnType(TypeKind.TIMESTAMP, scale=0), '"2024-06-05 09:30:23"', "2024-06-05 09:30:23"),
+        (ColumnType(TypeKind.JSON), '{"a":[1.50,null]}', '{"a": [1.5, null]}'),
+    ],
+)
+def test_values_by_their_type(of: ColumnType, text: str, wanted: object) -> None:
+    assert values(of, row().replace(b'"v": 2', b'"v": ' + text.encode())) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("of", "text"),
+    [
+        (ColumnType(TypeKind.INT, unsigned=True), "-1"),
+        (ColumnType(TypeKind.INT), '"1"'),
+        (ColumnType(TypeKind.INT), "true"),
+        (ColumnType(TypeKind.INT), "1.0"),
+        (ColumnType(TypeKind.DECIMAL, length=10, scale=1), "1.25"),
+        (ColumnType(TypeKind.DECIMAL, length=10, scale=1), '"x"'),
+        (ColumnType(TypeKind.DECIMAL, length=10, scale=1), "1e999999999"),
+        (ColumnType(TypeKind.DOUBLE), "1e999"),
+        (ColumnType(TypeKind.BIT, length=3), "8"),
+        (ColumnType(TypeKind.BLOB), '"?"'),
+        (ColumnType(TypeKind.SET, elements=("x",)), '"x"'),
+        (ColumnType(TypeKind.DATE), '"2024"'),
+        (ColumnType(TypeKind.DATETIME, scale=0), '"2024-06-05 09:30:23.5"'),
+        (ColumnType(TypeKind.TIMESTAMP, scale=0), '"2024-02-30 09:30:23"'),
+        (ColumnType(TypeKind.JSON), '{"a":1.2345678901234567890}'),
+        (ColumnType(TypeKind.VECTOR), '"[1]"'),
+    ],
+)
+def test_values_that_do_not_fit_are_told_with_their_record(of: ColumnType, text: str) -> None:
+    with pytest.raises(BadRecordError, match="The value is not written as a ") as raised:
+        values(of, row(None), row().replace(b'"v": 2', b'"v": ' + text.encode()), accept_unclear=True)
+    assert (raised.value.record, raised.value.column) == (1, "v")
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "wanted"),
+    [(ColumnType(TypeKind.TIME, scale=2), "04:04:05.46", "TIME below zero"), (ColumnType(TypeKind.JSON), "1", "JSON string")],
+)
+def test_values_that_are_not_clear_are_taken_only_if_that_is_accepted(of: ColumnType, value: str, wanted: str) -> None:
+    with pytest.raises(BadRecordError, match=wanted):
+        values(of, row(value))
+    assert values(of, row(value), accept_unclear=True) == [value]
+
+
+@pytest.mark.parametrize(
+    "members", [{"data": {"id": 1}}, {"data": None}, {"data": {"id": 1, "v": 2, "w": 3}}, {"type": "update", "old": [1]}]
+)
+def test_a_row_that_lacks_parts_is_told(members: dict[str, Any]) -> None:
+    with pytest.raises(BadRecordError):
+        values(ColumnType(TypeKind.INT), row(**members))
