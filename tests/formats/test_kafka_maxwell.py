@@ -169,7 +169,9 @@ def test_a_message_that_is_not_understood_is_unknown(value: bytes, table: str, r
     assert record["value"].decode().startswith(reason)
 
 
-OF_MAXWELL = "it was written by Maxwell, which reads MySQL, and only messages of TiCDC are read."
+OF_MAXWELL = (
+    "it was written by Maxwell, which reads MySQL, and not by TiCDC. Set protocol=maxwell-mysql for topics of Maxwell itself."
+)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _MEMBERS_OF_MAXWELL = frozenset({"commit", "gtid", "position", "schema_id", "ser
 _KEYS_OF_MAXWELL = (b'{"database":', b'["')
 _LEAST_COMMIT_TS = 1 << 50
 """As a TSO a moment in 1970, as milliseconds one in the year 37 648."""
-FOREIGN = "it was written by Maxwell, which reads MySQL, and only messages of TiCDC are read."
+FOREIGN = "it was written by Maxwell, which reads MySQL, and not by TiCDC. Set protocol=maxwell-mysql for topics of Maxwell itself."
 
 
 class MaxwellKind(IntEnum):
