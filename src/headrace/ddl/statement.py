@@ -79,6 +79,15 @@ class Statement:
         if self.like is not None:
             yield self.like
 
+    @property
+    def shows_current(self) -> bool:
+        """Whether the database of the statement's table was the current one, or no table is named without a database.
+
+        Only for a statement that was read with an empty current database. The table of a RENAME is the new one.
+        """
+        own = self.renames[-1][1] if self.renames else next(iter(self.tables), None)
+        return own is None or not own.database or all(mention.table_id.database for mention in self.mentions)
+
 
 @remembered
 def read_statement(text: str, database: str) -> Statement:

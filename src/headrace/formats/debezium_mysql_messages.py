@@ -216,7 +216,7 @@ def _statement(payload: Members) -> PlainStatement | None:
         return None
     if not database or read.kind is StatementKind.EMPTY:
         return None
-    return PlainStatement(clock, database, _table_of(payload, read, database), text, _shows_current(read))
+    return PlainStatement(clock, database, _table_of(payload, read, database), text, read.shows_current)
 
 
 def _table_of(payload: Members, read: Statement, database: str) -> TableId:
@@ -230,9 +230,3 @@ def _table_of(payload: Members, read: Statement, database: str) -> TableId:
     if named is None or not named.table:
         return TableId(database)
     return named if named.database else TableId(database, named.table)
-
-
-def _shows_current(read: Statement) -> bool:
-    """Whether ``databaseName``, which is that of the statement's table, was the current database, or none was needed."""
-    own = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
-    return own is None or not own.database or all(mention.table_id.database for mention in read.mentions)

@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from enum import IntEnum
 from typing import NamedTuple
 
-from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, NO_OBJECT, Members, bounded_integer, decoded, integer_of, text_of
 from headrace.model.table import TableId
@@ -145,13 +145,7 @@ def _statement(message: Members) -> MaxwellStatement:
     table_id = TableId(text_of(named, "database") or database, text_of(named, "table") or "")
     if read.kind is StatementKind.DROP_TABLE and len(read.tables) > 1:
         text = f"DROP TABLE {table_id.quoted}"  # there is a message for each of the tables, with the whole statement
-    return MaxwellStatement(clock, table_id.database, table_id, text, _shows_current(read))
-
-
-def _shows_current(read: Statement) -> bool:
-    """Whether the database of the statement's table was the current one, or none was needed."""
-    own = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
-    return own is None or not own.database or all(mention.table_id.database for mention in read.mentions)
+    return MaxwellStatement(clock, table_id.database, table_id, text, read.shows_current)
 
 
 def _decimal(text: str) -> Decimal:

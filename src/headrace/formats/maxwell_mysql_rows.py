@@ -103,7 +103,7 @@ class PlainMaxwellRowReader:
                 raise UnclearValueError(reason, _HINT)
         except UnclearValueError as unclear:
             raise DecodeError(unclear.message, column=column.name, value=str(value)[:_SHOWN], hint=unclear.hint) from None
-        except (ValueError, ArithmeticError):
+        except (ValueError, ArithmeticError, RecursionError):
             message = f"The value is not written as a {column.type}."
             raise DecodeError(message, column=column.name, value=str(value)[:_SHOWN]) from None
         return told

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from headrace.ddl.statement import Statement, StatementKind, read_statement
+from headrace.ddl.statement import StatementKind, read_statement
 from headrace.errors import SourceLostError
 from headrace.formats.base import DecodeError
 from headrace.formats.binlog.by_table import by_table
@@ -157,7 +157,7 @@ class BinlogReader:
             partition,
             offset,
             tells_shape=False,
-            current_is_known=_shows_current(read),
+            current_is_known=read.shows_current,
             carries_stored=self.carries_stored,
         )
 
@@ -216,13 +216,3 @@ def _read_rows(offsets: list[int], values: list[bytes], batch: BinlogBatch) -> I
         for table_id, part in of_tables.items():
             yield RecordRow(offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, part)
         yield RecordRow(offset, RecordKind.WATERMARK, "", "", commit_ts, b"")
-
-
-def _shows_current(read: Statement) -> bool:
-    """Whether the database of a record was the current one, or no table is named without a database.
-
-    ``read`` is the statement, read with an empty current database. A record has the database of its table, which for RENAME TABLE
-    is the new one.
-    """
-    own = read.renames[-1][1] if read.renames else next(iter(read.tables), None)
-    return own is None or not own.database or all(mention.table_id.database for mention in read.mentions)
