@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
+import duckdb
 import pytest
 from test_kafka_conformance import KILLS, check, empty, run
 
@@ -163,3 +165,39 @@ def test_what_is_weaker_is_told(kafka: KafkaBroker, place: Place, capsys: pytest
     assert "show protocol=debezium-mysql." in told
     assert "Changes are applied only with --until-end, once the connector has written everything" in told
     assert "Debezium leaves TRUNCATE out unless the connector has skipped.operations=none" in told
+
+
+def test_a_snapshot_does_not_drop_a_table_that_the_pipeline_did_not_make(kafka: KafkaBroker, place: Place) -> None:
+    topics, (target, sink) = DebeziumTopics.made(kafka, WITH.records), empty(place)
+    topics.write(WITH.records)
+    make_own_table(place, sink)
+    assert run(topics.uri(), sink, **AT_THE_END) == 3
+    assert target.rows("shop", "item", {"id": "int", "mine": "int"}) == [("77", "1")]
+    check_others(target, WITH.final, "item")
+
+
+def make_own_table(place: Place, sink: str) -> None:
+    statements = (
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.item (id INT PRIMARY KEY, mine INT)",
+        "INSERT INTO shop.item VALUES (77, 1)",
+    )
+    if place.mariadb is not None:
+        with place.mariadb.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        return
+    with duckdb.connect(sink.removeprefix("duckdb://").partition("?")[0]) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_existing_rows_get_the_time_at_which_the_source_added_a_column(kafka: KafkaBroker, place: Place) -> None:
+    added = b"ADD COLUMN `rank` INT NOT NULL DEFAULT 3"
+    records = list(damaged(WITH.records, added, b"ADD COLUMN at DATETIME DEFAULT CURRENT_TIMESTAMP"))
+    (number,) = (number for number, record in enumerate(records) if record != WITH.records[number])
+    topics, (target, sink) = DebeziumTopics.made(kafka, records), empty(place)
+    topics.write(records[: number + 1])
+    assert run(topics.uri(), sink, **AT_THE_END) == 0
+    ran = datetime.fromtimestamp(records[number].payload["source"]["ts_ms"] // 1000, UTC)
+    assert {row[1] for row in target.rows("shop", "item", {"id": "int", "at": "datetime"})} == {f"{ran:%Y-%m-%d %H:%M:%S}"}

@@ -71,6 +71,8 @@ class PlainStatement(NamedTuple):
     statement: str
     current_is_known: bool
     """See ``StreamStatement.current_is_known``."""
+    ran_ms: int
+    """When the server ran it (ms since 1970), mostly in whole seconds."""
 
 
 class UnreadableError(Exception):
@@ -192,7 +194,8 @@ def read_statement_message(value: bytes) -> PlainStatement:
         if payload.get("op") == TRUNCATE:
             table_id = TableId(text_of(source, "db") or "", text_of(source, "table") or "")
             clock = BinlogPlace.of(source).of_statement()
-            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", current_is_known=True)
+            ran_ms, *_ = _times(payload, source)
+            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", True, ran_ms)
         found = _statement(payload)
     except (UnreadableError, NoPlaceError) as error:
         raise ValueError(str(error)) from None
@@ -216,7 +219,8 @@ def _statement(payload: Members) -> PlainStatement | None:
         return None
     if not database or read.kind is StatementKind.EMPTY:
         return None
-    return PlainStatement(clock, database, _table_of(payload, read, database), text, read.shows_current)
+    table_id, (ran_ms, *_) = _table_of(payload, read, database), _times(payload, source)
+    return PlainStatement(clock, database, table_id, text, read.shows_current, ran_ms)
 
 
 def _table_of(payload: Members, read: Statement, database: str) -> TableId:

@@ -63,6 +63,8 @@ class MaxwellStatement(NamedTuple):
     statement: str
     current_is_known: bool
     """See ``StreamStatement.current_is_known``."""
+    ran_ms: int
+    """When the server ran it (ms since 1970), in whole seconds."""
 
 
 class _UnreadableError(Exception):
@@ -145,7 +147,7 @@ def _statement(message: Members) -> MaxwellStatement:
     table_id = TableId(text_of(named, "database") or database, text_of(named, "table") or "")
     if read.kind is StatementKind.DROP_TABLE and len(read.tables) > 1:
         text = f"DROP TABLE {table_id.quoted}"  # there is a message for each of the tables, with the whole statement
-    return MaxwellStatement(clock, table_id.database, table_id, text, read.shows_current)
+    return MaxwellStatement(clock, table_id.database, table_id, text, read.shows_current, _written_ms(message))
 
 
 def _decimal(text: str) -> Decimal:

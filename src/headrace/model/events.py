@@ -18,6 +18,7 @@ from hashlib import sha256
 from headrace.model.outcome import Problem
 from headrace.model.place import SourcePlace, file_of
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import tso_to_ms
 
 
 class RowKind(IntEnum):
@@ -238,6 +239,13 @@ class SchemaChange:
     running: frozenset[TableId] = frozenset()
     """The tables of ``own`` that the pipeline created or adopted and that run in this cut. Only these are altered so that other
     tables can be dropped."""
+    ran_ms: int | None = None
+    """When the source ran the statement (ms since 1970); ``None`` where the commit ts tells it."""
+
+    @property
+    def time_ms(self) -> int:
+        """When the source ran the statement (ms since 1970): existing rows get defaults of that time."""
+        return tso_to_ms(self.commit_ts) if self.ran_ms is None else self.ran_ms
 
     @property
     def file(self) -> str:

@@ -70,6 +70,8 @@ class StreamStatement:
     """Whether ``schema`` has the defaults of columns; of meaning only with ``is_inferred``."""
     holds_bytes: tuple[tuple[str, bool], ...] = ()
     """By column, whether it holds bytes or text, as far as the record tells it without a shape."""
+    ran_ms: int | None = None
+    """When the source ran the statement (ms since 1970); ``None`` where the commit ts tells it."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from headrace.ddl.defaults import bit_default, is_mangled, is_time_of_statement, zone_of
 from headrace.model.events import SchemaChange
 from headrace.model.table import Column, Generated
-from headrace.model.tso import tso_to_datetime
+from headrace.model.tso import tso_from_ms, tso_to_datetime
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
 from headrace.sinks.duckdb.conversion import from_default
 from headrace.sinks.duckdb.spool import ValuePolicies
@@ -115,7 +115,7 @@ def _fitted(number: Decimal, column_type: ColumnType) -> Decimal:
 
 def _time_of_statement(column: Column, change: SchemaChange, policies: ValuePolicies) -> Fill:
     """The commit ts is used for the time when the source's statement began, which is not recorded in files."""
-    moment = tso_to_datetime(change.commit_ts)
+    moment = tso_to_datetime(tso_from_ms(change.time_ms))
     zone = UTC if column.type.kind is TypeKind.TIMESTAMP else zone_of(policies.time_zone or "+00:00")
     moment = moment.astimezone(zone)
     digits = column.type.scale or 0

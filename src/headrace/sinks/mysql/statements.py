@@ -15,7 +15,6 @@ from headrace.faults import Step
 from headrace.model.events import SchemaChange
 from headrace.model.outcome import Problem, Remedy
 from headrace.model.table import TableId
-from headrace.model.tso import tso_to_ms
 from headrace.sinks.metadata_applier import SchemaChangeRefused, SchemaChangeUnclear
 from headrace.sinks.mysql import catalogue, denied
 from headrace.sinks.mysql.connection import MySqlSession
@@ -52,7 +51,7 @@ def at_its_time(session: MySqlSession, change: SchemaChange) -> Iterator[None]:
     if change.database and not (of_database and not catalogue.exists(session, TableId(change.database))):
         session.run(f"USE {qualified(TableId(change.database))}")
     # Existing rows get defaults of the source's time: CURRENT_TIMESTAMP is the time when the source ran the statement.
-    session.run(f"SET SESSION timestamp = {tso_to_ms(change.commit_ts) / 1000:.3f}")
+    session.run(f"SET SESSION timestamp = {change.time_ms / 1000:.3f}")
     try:
         yield
     finally:

@@ -92,6 +92,7 @@ class DebeziumMySqlProtocol:
             offset,
             tells_shape=False,
             current_is_known=found.current_is_known,
+            ran_ms=found.ran_ms,
         )
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:

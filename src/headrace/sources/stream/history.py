@@ -206,6 +206,7 @@ class StreamHistory:
                 collation=self._collations[told.table_id] if told.table_id.table and not gone else "",
                 doubt=doubt,
                 unexplained=classified.unexplained,
+                ran_ms=told.ran_ms,
             )
         )
 
