@@ -10,7 +10,7 @@ from headrace.model.backlog import Needed, PartitionBacklog
 from headrace.model.outcome import Notice
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import PartitionEnds
-from headrace.model.tso import tso_to_ms
+from headrace.model.tso import tells_time, tso_to_ms
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.reader import StreamReader
 
@@ -37,7 +37,7 @@ def backlogs(place: StreamPosition, ends: Collection[PartitionEnds]) -> list[Par
         # A pipeline begins at what is kept then; a partition that is new to it is needed from its first record.
         begin = 0 if place.partitions else end.first
         needed, read_to = (begin, begin) if at is None else (at.offset, at.read_to)
-        after_ms = tso_to_ms(at.passed) if at is not None else 0
+        after_ms = tso_to_ms(at.passed) if at is not None and tells_time(at.passed) else 0
         found.append(PartitionBacklog(end.partition, end.first, min(needed, end.end), min(read_to, end.end), end.end, after_ms))
     return found
 
