@@ -144,6 +144,11 @@ def test_a_later_snapshot_at_an_earlier_place_is_of_another_binlog() -> None:
     assert kinds(row(pos=1000), row("r", pos=500, source={"snapshot": "true"})) == [RecordKind.ROWS, RecordKind.UNKNOWN]
 
 
+def test_rows_of_an_incremental_snapshot_have_a_place_that_was_read_before() -> None:
+    again = row("r", pos=500, written_ms=BEGAN + 9000, sent_ms=BEGAN + 9500, source={"snapshot": "incremental"})
+    assert kinds(row(pos=1000), again) == [RecordKind.ROWS] * 2
+
+
 def test_another_binlog_is_noticed_at_the_beginning_of_a_range() -> None:
     protocol = DebeziumMySqlProtocol().behind(iter([Messages([0, 1], [b"", b""]), Messages([0], [row(pos=1000)])]))
     assert kinds(row(pos=500, written_ms=BEGAN + 9000), protocol=protocol) == [RecordKind.UNKNOWN]

@@ -24,6 +24,8 @@ _SHOWN_BY = re.compile(rb'"source":\{"version":"[^"\\]*","connector":"(?:mysql|m
 _SCHEMA, _PAYLOAD = b'{"schema":{', b'},"payload":'
 _MOST_SCHEMAS = 1000
 _LONGEST_SHOWN = 80
+_INCREMENTAL = "incremental"
+"""A snapshot beside the reading of the binlog: its rows have a place that was read before, and no time of their own."""
 _TABLE_OF_CHANGE = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
 _OF_SNAPSHOTS = {
     StatementKind.DROP_TABLE: 1,
@@ -179,11 +181,11 @@ def _of_statement(payload: Members, value: bytes) -> PlainAbout:
 def _times(payload: Members, source: Members) -> tuple[int, int, bool]:
     """When the event was written, when it was sent, and whether it is of a snapshot."""
     written, sent = (integer_of(told.get("ts_ms"), 0, 1 << 53) or 0 for told in (source, payload))
-    return written, sent, _is_of_snapshot(source)
+    return 0 if source.get("snapshot") == _INCREMENTAL else written, sent, _is_of_snapshot(source)
 
 
 def _is_of_snapshot(source: Members) -> bool:
-    return source.get("snapshot") not in (None, False, "false")
+    return source.get("snapshot") not in (None, False, "false", _INCREMENTAL)
 
 
 def read_statement_message(value: bytes) -> PlainStatement:
