@@ -19,6 +19,8 @@ from harness import ExpectedTable, State
 from kafka_server import KafkaBroker, Record
 
 GOLDEN = Path(__file__).parent / "golden" / "debezium"
+IN_ORDER = {"enable.idempotence": True}
+"""The setting with which a producer keeps the order of records that it has to send again, as those of Debezium and Maxwell do."""
 PARTITIONS = 3
 """Of a table's topic. Debezium chooses the partition by the key."""
 
@@ -98,7 +100,7 @@ class DebeziumTopics:
         for record in records:
             of_topics[f"{self.prefix}.{record.suffix}".rstrip(".")].append(record.record)
         for topic, found in of_topics.items():
-            self.kafka.write(topic, found)
+            self.kafka.write(topic, found, **IN_ORDER)
 
     def uri(self, **params: object) -> str:
         return self.kafka.uri(self.prefix, **{"protocol": "debezium-mysql", "topics": f"{self.prefix}.*", **params})

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from test_kafka_conformance import check, empty, run
 
+from debezium_cases import IN_ORDER
 from harness import assert_tables
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from kafka_server import KafkaBroker, Record
@@ -24,7 +25,7 @@ def uri_of(kafka: KafkaBroker, topic: str, **params: object) -> str:
 
 def filled(kafka: KafkaBroker, found: list[Record]) -> str:
     topic = kafka.make_topic(PARTITIONS)
-    kafka.write(topic, found)
+    kafka.write(topic, found, **IN_ORDER)
     return topic
 
 
@@ -38,9 +39,9 @@ def test_one_run_gives_the_final_state_and_a_second_changes_nothing(kafka: Kafka
 def test_records_may_arrive_in_steps_and_again(kafka: KafkaBroker, place: Place) -> None:
     topic, (target, sink) = kafka.make_topic(PARTITIONS), empty(place)
     for step in in_steps(7):
-        kafka.write(topic, step)
+        kafka.write(topic, step, **IN_ORDER)
         assert run(uri_of(kafka, topic), sink, **AT_THE_END) == 0
-        kafka.write(topic, step)
+        kafka.write(topic, step, **IN_ORDER)
     assert run(uri_of(kafka, topic), sink, **AT_THE_END) == 0
     check(target, final())
 
@@ -49,7 +50,7 @@ def test_runs_that_are_killed_lose_and_repeat_nothing(kafka: KafkaBroker, place:
     topic, (target, sink) = kafka.make_topic(PARTITIONS), empty(place)
     killed = 0
     for step in in_steps(12):
-        kafka.write(topic, step)
+        kafka.write(topic, step, **IN_ORDER)
         try:
             with armed(crash_at(Moment.AFTER, Step.ROUND)):
                 run(uri_of(kafka, topic), sink, **AT_THE_END)
