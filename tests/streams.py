@@ -49,7 +49,7 @@ GROWS = 19
 """The kind of step at which the stream gets another partition."""
 _OF_STREAM = frozenset({*range(5, 11), GROWS})
 _MOST_PARTITIONS = 6
-DROPS_DATABASE = 20
+ALTERS, DROPS_DATABASE = 4, 20
 """The kind of step at which the database goes, with all tables, and comes again."""
 RECOVERS = 21
 """The kind of step at which a dropped table comes back with its rows, which no event tells: it has to be loaded anew."""
@@ -273,7 +273,7 @@ class Actions:
             upstream.truncate_table(chance.choice(tables))
         elif kind == 3 and absent:
             self._rename(chance.sample(list(tables), len(tables)), chance.choice(absent))
-        elif kind == 4:
+        elif kind == ALTERS:
             self._alter(chance.choice(tables))
         elif kind in _OF_STREAM:
             self._on_the_way(kind)

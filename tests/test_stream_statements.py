@@ -245,6 +245,18 @@ def test_a_statement_that_comes_again_alone_hides_no_later_shape() -> None:
     assert any(isinstance(event, DropColumnEvent) for event in after.changes[-1].events)
 
 
+@pytest.mark.parametrize("then", ["DROP COLUMN `n`, ADD COLUMN `k` INT DEFAULT 9", "MODIFY COLUMN `v` BIGINT"])
+def test_the_next_statement_builds_on_the_kept_shape_when_the_one_before_comes_again(then: str) -> None:
+    """The shape from before the first ALTER is not kept any more, so the repeated one tells none."""
+    a = TableId("shop", "a")
+    create, first = told_at(1, "CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` INT)"), told_at(5, "ALTER TABLE `a` ADD COLUMN `n` INT")
+    known = {a: kept_shapes(StreamHistory({}, [create, first]))[a][-1:]}
+    after = StreamHistory(known, [first, told_at(8, f"ALTER TABLE `a` {then}")])
+    alone = StreamHistory(known, [told_at(8, f"ALTER TABLE `a` {then}")])
+    assert after.changes[-1].events == alone.changes[-1].events != ()
+    assert after.versions(a) == alone.versions(a)
+
+
 def test_steps_there_and_back_in_different_topics_wait_for_a_person() -> None:
     """How often each step ran is unknown: ``a TO b`` twice in a topic may be a repeat."""
     steps = [told_at(5, "RENAME TABLE `a` TO `b`", "b", 1, "a/0"), told_at(5, "RENAME TABLE `b` TO `a`", "a", 1, "b/0")]

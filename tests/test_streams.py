@@ -21,7 +21,7 @@ from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
 from sampling import drawn
-from streams import INT, NAME, A, Actions, B, World, run_with_kills
+from streams import ALTERS, DROPS_DATABASE, INT, NAME, A, Actions, B, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
 
@@ -281,16 +281,19 @@ def test_any_history_is_applied_however_far_one_partition_is_behind(
 
 
 @settings(max_examples=drawn(60), deadline=None)
-@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)))
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)), tells_shapes=st.booleans())
+@example(seed=35, capability="atomic small cuts", tells_shapes=False)
 def test_any_history_is_applied_once_whatever_kills_the_runs(
-    seed: int, capability: str, tmp_path_factory: pytest.TempPathFactory
+    seed: int, capability: str, tells_shapes: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """ALTERs come often, so that tables have more than one in a row."""
     chance = Random(seed)
     world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 4), capability=capability)
+    world.stream.tells_shapes = tells_shapes
     actions = Actions(world, chance)
     for _ in range(chance.randrange(1, 5)):
         for _ in range(chance.randrange(1, 25)):
-            actions.step()
+            actions.step([*range(DROPS_DATABASE + 1), *[ALTERS] * 3])
         run_with_kills(world, chance, chance.randrange(3))
     world.stream.go_on()
     world.upstream.checkpoint()

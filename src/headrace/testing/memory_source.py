@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -71,6 +71,8 @@ class MemoryStream:
     """Partitions that get watermarks only when the writer restarts, like a topic whose tables were dropped."""
     batch: int = _BATCH
     """The number of offsets in a batch of the reader."""
+    tells_shapes: bool = True
+    """Whether records of schema changes contain the table's shape; else it follows from the statements."""
     skips: Random | None = None
     """Decides before which records an offset is left empty; ``None``: before none."""
 
@@ -194,7 +196,8 @@ class MemoryStream:
 
     def reader(self) -> MemoryReader:
         """A reader of the present contents."""
-        return MemoryReader(self.partitions, self.first, self.hidden, self.left_out, self.leaning, batch=self.batch)
+        places = self.partitions, self.first, self.hidden, self.left_out, self.leaning
+        return MemoryReader(*places, batch=self.batch, tells_shapes=self.tells_shapes)
 
     def _append(self, place: int, record: MemoryRecord) -> None:
         self._go_on_repeating()
@@ -224,6 +227,7 @@ class MemoryReader:
     notices: Sequence[Notice] = ()
     unread: Sequence[Notice] = ()
     batch: int = _BATCH
+    tells_shapes: bool = True
 
     def ends(self) -> Sequence[PartitionEnds]:
         """The partitions."""
@@ -264,7 +268,9 @@ class MemoryReader:
             statement, schema = pickle.loads(value)
         except Exception as error:  # noqa: BLE001 -- whatever a damaged value does
             raise ValueError(f"its value is damaged ({error})") from None
-        return StreamStatement(record.commit_ts, record.table_id.database, statement, record.table_id, schema, partition, offset)
+        shape = schema if self.tells_shapes else None
+        found = StreamStatement(record.commit_ts, record.table_id.database, statement, record.table_id, shape, partition, offset)
+        return replace(found, tells_shape=self.tells_shapes)
 
     def decode(
         self, table_id: TableId, schema: TableSchema, records: pa.RecordBatch, other_columns: Collection[str] = ()
