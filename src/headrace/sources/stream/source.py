@@ -46,8 +46,8 @@ _ANEW = (
 )
 _NO_COLUMNS = "its columns are not known: neither the stream nor the ledger has a schema change of it from before these rows."
 _GIVE_COLUMNS = (
-    "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at --start with "
-    "--schema-from."
+    "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at "
+    "--start with --schema-from."
 )
 RANGE_BYTES = 8 << 20
 """The approximate maximum that one stage task reads."""
@@ -143,7 +143,8 @@ class StreamEventSource:
             return self.poll(position, checkpoint, final=final, bound=bound, shapes=shapes)
         staged = staged.promising(place, checkpoint)
         problems = staged.problems(place)
-        late = late_notices(staged, place, bound.reached if bound is not None else lambda _: place.applied_to, self._records)
+        needed = bound.reached if bound is not None else lambda _: place.applied_to
+        late = late_notices(staged, place, needed, self._records)
         return Offer(
             watermark,
             watermark + 1,
@@ -153,9 +154,7 @@ class StreamEventSource:
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
                 *self._shapeless(staged, history, reached, watermark),
-                *self._before_shapes(
-                    staged, history, bound.reached if bound is not None else lambda _: place.applied_to, watermark
-                ),
+                *self._before_shapes(staged, history, needed, watermark),
                 *(changes_ahead(staged, latest) if final else ()),
             ),
             notices=(
