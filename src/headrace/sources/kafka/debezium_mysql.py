@@ -19,7 +19,7 @@ from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
 from headrace.sources.kafka.binlog_order import OTHER_BINLOG, BinlogOrder
 from headrace.sources.kafka.line_records import rows_of_messages
-from headrace.sources.kafka.protocol import Messages
+from headrace.sources.kafka.protocol import EarlierMessages, Messages
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 CAVEATS = (
@@ -41,7 +41,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class DebeziumMySqlProtocol:
-    """A ``KafkaProtocol`` that ``NeedsEarlierMessages`` (``headrace.sources.kafka.protocol``)."""
+    """A ``KafkaProtocol`` that ``ReadsRanges`` (``headrace.sources.kafka.protocol``)."""
 
     accept_unclear: bool = False
     """Whether values are taken as messages have them that do not show them exactly."""
@@ -53,10 +53,10 @@ class DebeziumMySqlProtocol:
     _order: BinlogOrder | None = field(default=None, compare=False)
     """What was before the messages that are read next; ``None``: each time nothing."""
 
-    def behind(self, earlier: Iterator[Messages]) -> DebeziumMySqlProtocol:
-        """See ``NeedsEarlierMessages``. Some messages are enough: only events that are sent again are out of order."""
+    def for_range(self, earlier: EarlierMessages) -> DebeziumMySqlProtocol:
+        """See ``ReadsRanges``. Some messages are enough: only events that are sent again are out of order."""
         order = BinlogOrder()
-        for messages in earlier:
+        for messages in earlier.backwards():
             for value in messages.values:
                 about = read_about(value, self._schemas)
                 _passed(about, order)
