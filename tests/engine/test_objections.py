@@ -14,9 +14,8 @@ from headrace.engine.plan import plan_cut
 from headrace.model.events import OtherEvent, SchemaChange
 from headrace.model.ledger import LedgerState
 from headrace.model.offer import Offer
-from headrace.model.table import TableId
+from headrace.model.table import SYSTEM_DATABASES, TableId
 from headrace.sinks.duckdb.sink import SYSTEM_SCHEMAS
-from headrace.sinks.mysql.settings import SYSTEM_DATABASES
 from headrace.sinks.reserved import Reserved
 from headrace.transform.filters import TableFilter
 from hostile import FILTER, LEDGER_DATABASE, Ends, HostileStatement, Statement, benign_statements, hostile_statements

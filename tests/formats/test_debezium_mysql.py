@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from test_kafka_maxwell import Earlier
 
 from debezium_cases import DebeziumCase
 from headrace.formats.binlog_clock import BinlogPlace
-from headrace.formats.debezium_mysql_messages import PlainKind, Schemas, read_about, read_statement_message
+from headrace.formats.debezium_mysql_messages import Schemas, read_about, read_statement_message
 from headrace.formats.debezium_mysql_values import DECIMAL, ZONED, Encoding, canonical
+from headrace.formats.plain_messages import PlainKind
 from headrace.formats.row_images import UnclearValueError
 from headrace.kafka.client import Message
 from headrace.model.block import COMMIT_TS
@@ -150,9 +152,9 @@ def test_rows_of_an_incremental_snapshot_have_a_place_that_was_read_before() -> 
 
 
 def test_another_binlog_is_noticed_at_the_beginning_of_a_range() -> None:
-    protocol = DebeziumMySqlProtocol().behind(iter([Messages([0, 1], [b"", b""]), Messages([0], [row(pos=1000)])]))
+    protocol = DebeziumMySqlProtocol().for_range(Earlier(iter([Messages([0, 1], [b"", b""]), Messages([0], [row(pos=1000)])])))
     assert kinds(row(pos=500, written_ms=BEGAN + 9000), protocol=protocol) == [RecordKind.UNKNOWN]
-    protocol = DebeziumMySqlProtocol().behind(iter([Messages([0], [row(pos=1000)])]))
+    protocol = DebeziumMySqlProtocol().for_range(Earlier(iter([Messages([0], [row(pos=1000)])])))
     assert kinds(row(pos=500, written_ms=BEGAN - 9000), protocol=protocol) == [RecordKind.ROWS]
 
 

@@ -7,8 +7,10 @@ import pickle
 from typing import Any
 
 import pytest
+from test_kafka_maxwell import Earlier
 
-from headrace.formats.maxwell_mysql_messages import MaxwellKind, read_about, read_statement_message
+from headrace.formats.maxwell_mysql_messages import read_about, read_statement_message
+from headrace.formats.plain_messages import PlainKind
 from headrace.kafka.client import Message
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -42,7 +44,7 @@ def statement(sql: str, **members: Any) -> bytes:
 
 def reason(value: bytes) -> str:
     about = read_about(value)
-    assert about.kind is MaxwellKind.UNREADABLE
+    assert about.kind is PlainKind.UNREADABLE
     return about.text.decode()
 
 
@@ -96,7 +98,7 @@ def test_behind_an_event_of_another_binlog_nothing_is_known() -> None:
     before, again, other = row(), row(place="binlog.000007:500"), row(place="binlog.000007:500", ts=SECOND + 1)
     kinds = MaxwellMySqlProtocol().read(Messages([0, 1, 2], [before, again, other])).column("kind").to_pylist()
     assert kinds == [RecordKind.ROWS, RecordKind.ROWS, RecordKind.UNKNOWN]
-    behind = MaxwellMySqlProtocol().behind(iter([Messages([0], [before])]))
+    behind = MaxwellMySqlProtocol().for_range(Earlier(iter([Messages([0], [before])])))
     assert behind.read(Messages([1], [other])).column("kind").to_pylist() == [RecordKind.UNKNOWN]
 
 

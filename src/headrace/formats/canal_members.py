@@ -1,6 +1,6 @@
 """Checks that Arrow read every column of the new rows in a block of canal-JSON messages.
 
-To Arrow's reader a column that is missing is NULL, like one that is told as null. Only the text shows the difference.
+Arrow's reader gives NULL for a missing column, as for one whose value is null. Only the text shows the difference.
 """
 
 from __future__ import annotations

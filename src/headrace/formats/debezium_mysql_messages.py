@@ -9,12 +9,11 @@ binlog it was read.
 from __future__ import annotations
 
 import re
-from enum import IntEnum
-from typing import NamedTuple
 
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
+from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
 
 CONNECTORS = ("mysql", "mariadb")
@@ -33,48 +32,6 @@ _OF_SNAPSHOTS = {
     StatementKind.CREATE_TABLE: 3,
 }
 """The statements of a snapshot that count, in their order: all of them are at one place in the binlog, before the rows."""
-
-
-class PlainKind(IntEnum):
-    """The kinds of messages."""
-
-    ROW = 0
-    STATEMENT = 1
-    UNREADABLE = 2
-    IGNORED = 3
-    """It is a tombstone, a heartbeat, the mark of a transaction, or a statement that changes no table or database."""
-
-
-class PlainAbout(NamedTuple):
-    """What a message is about."""
-
-    kind: PlainKind
-    database: str = ""
-    table: str = ""
-    """Empty for a change of a database, and where the name cannot be read."""
-    clock: int = 0
-    """The place in the binlog as a number that stands for a commit ts, see ``headrace.formats.binlog_clock``."""
-    written_ms: int = 0
-    """When the event was written (ms since 1970), by the server's clock and mostly in whole seconds; 0 if it is not told."""
-    sent_ms: int = 0
-    """When the connector sent it (ms since 1970), by its own clock; 0 if it is not told."""
-    is_of_snapshot: bool = False
-    text: bytes = b""
-    """The message; of an ``UNREADABLE`` one the reason: the end of a sentence."""
-
-
-class PlainStatement(NamedTuple):
-    """A schema change in a message."""
-
-    clock: int
-    database: str
-    table_id: TableId
-    """For a change of a database, the database."""
-    statement: str
-    current_is_known: bool
-    """See ``StreamStatement.current_is_known``."""
-    ran_ms: int
-    """When the server ran it (ms since 1970), mostly in whole seconds."""
 
 
 class UnreadableError(Exception):

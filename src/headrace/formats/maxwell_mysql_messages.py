@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal, InvalidOperation
-from enum import IntEnum
-from typing import NamedTuple
 
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, NO_OBJECT, Members, bounded_integer, decoded, integer_of, text_of
+from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
 
 ROW_TYPES = ("insert", "update", "delete")
@@ -26,45 +25,6 @@ _LAST_ROW = 1 << 30
 _LONGEST_SHOWN = 80
 _MILLISECONDS = 100_000_000_000
 """A greater time is in milliseconds: as seconds it would be of the year 5138. Rows have seconds."""
-
-
-class MaxwellKind(IntEnum):
-    """The kinds of messages."""
-
-    ROW = 0
-    STATEMENT = 1
-    UNREADABLE = 2
-    IGNORED = 3
-    """It is empty, or the beginning or end of a bootstrap."""
-
-
-class MaxwellAbout(NamedTuple):
-    """What a message is about."""
-
-    kind: MaxwellKind
-    database: str = ""
-    table: str = ""
-    """Empty for a change of a database, and where the name cannot be read."""
-    clock: int = 0
-    """The place in the binlog as a number that stands for a commit ts, see ``headrace.formats.binlog_clock``."""
-    written_ms: int = 0
-    """When the event was written (ms since 1970), by the server's clock."""
-    text: bytes = b""
-    """The message; of an ``UNREADABLE`` one the reason: the end of a sentence."""
-
-
-class MaxwellStatement(NamedTuple):
-    """A schema change in a message."""
-
-    clock: int
-    database: str
-    table_id: TableId
-    """For a change of a database, the database."""
-    statement: str
-    current_is_known: bool
-    """See ``StreamStatement.current_is_known``."""
-    ran_ms: int
-    """When the server ran it (ms since 1970), in whole seconds."""
 
 
 class _UnreadableError(Exception):
@@ -84,37 +44,40 @@ def read_members(value: bytes) -> Members:
     return found
 
 
-def read_about(value: bytes) -> MaxwellAbout:
+def read_about(value: bytes) -> PlainAbout:
     """What a message is about. Never raises for a bad one."""
     if not value.strip(BLANK):
-        return MaxwellAbout(MaxwellKind.IGNORED)
+        return PlainAbout(PlainKind.IGNORED)
     names = ("", "")
     try:
         message = read_members(value)
         names = text_of(message, "database") or "", text_of(message, "table") or ""
         return _of_message(message, *names, value)
     except (ValueError, NoPlaceError, _UnreadableError) as error:
-        return MaxwellAbout(MaxwellKind.UNREADABLE, *names, text=str(error).encode())
+        return PlainAbout(PlainKind.UNREADABLE, *names, text=str(error).encode())
 
 
-def _of_message(message: Members, database: str, table: str, value: bytes) -> MaxwellAbout:
+def _about(kind: PlainKind, database: str, table: str, clock: int, written_ms: int, text: bytes) -> PlainAbout:
+    """Messages do not tell when they were sent: at the earliest when the event was written."""
+    return PlainAbout(kind, database, table, clock, written_ms, sent_ms=written_ms, text=text)
+
+
+def _of_message(message: Members, database: str, table: str, value: bytes) -> PlainAbout:
     kind = text_of(message, "type")
     if kind is None or not database:
         raise _UnreadableError("it has no type, or does not name its database.")
     if kind in ("bootstrap-start", "bootstrap-complete"):
-        return MaxwellAbout(MaxwellKind.IGNORED)
+        return PlainAbout(PlainKind.IGNORED)
     if "sql" in message:
         found = _statement(message)
-        return MaxwellAbout(
-            MaxwellKind.STATEMENT, found.table_id.database, found.table_id.table, found.clock, _written_ms(message), value
-        )
+        return _about(PlainKind.STATEMENT, found.table_id.database, found.table_id.table, found.clock, _written_ms(message), value)
     if kind not in ROW_TYPES:
         raise _UnreadableError(f"its type is {kind[:_LONGEST_SHOWN]!r}, which is not read. Leave rows of a bootstrap out.")
     if not table:
         raise _UnreadableError("it does not name its table.")
     offset = integer_of(message.get("xoffset"), 0, _LAST_ROW) or 0
     place = _place(message, _LAST_ROW if message.get("commit") is True else offset)
-    return MaxwellAbout(MaxwellKind.ROW, database, table, place.of_row(), _written_ms(message), value)
+    return _about(PlainKind.ROW, database, table, place.of_row(), _written_ms(message), value)
 
 
 def _place(message: Members, row: int) -> BinlogPlace:
@@ -129,7 +92,7 @@ def _written_ms(message: Members) -> int:
     return time if time > _MILLISECONDS else time * 1000
 
 
-def read_statement_message(value: bytes) -> MaxwellStatement:
+def read_statement_message(value: bytes) -> PlainStatement:
     """The schema change in a message. Raises ValueError, the end of a sentence."""
     try:
         return _statement(read_members(value))
@@ -137,7 +100,7 @@ def read_statement_message(value: bytes) -> MaxwellStatement:
         raise ValueError(str(error)) from None
 
 
-def _statement(message: Members) -> MaxwellStatement:
+def _statement(message: Members) -> PlainStatement:
     text, database = text_of(message, "sql"), text_of(message, "database")
     if not text or not database:
         raise _UnreadableError("it has no database or no sql.")
@@ -147,7 +110,7 @@ def _statement(message: Members) -> MaxwellStatement:
     table_id = TableId(text_of(named, "database") or database, text_of(named, "table") or "")
     if read.kind is StatementKind.DROP_TABLE and len(read.tables) > 1:
         text = f"DROP TABLE {table_id.quoted}"  # there is a message for each of the tables, with the whole statement
-    return MaxwellStatement(clock, table_id.database, table_id, text, read.shows_current, _written_ms(message))
+    return PlainStatement(clock, table_id.database, table_id, text, read.shows_current, _written_ms(message))
 
 
 def _decimal(text: str) -> Decimal:

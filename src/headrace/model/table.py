@@ -20,6 +20,8 @@ def folded_name(name: str) -> str:
     return name.lower() if name.isascii() else "".join(character.lower()[0] for character in name)
 
 
+SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
+"""The own databases of MySQL, MariaDB and TiDB, in lower case. Only TiDB has metrics_schema."""
 _LONGEST_NAME = 64
 _KEY = re.compile(r"`(?P<length>[0-9]{1,2})`(?P<names>.*)", re.DOTALL)
 

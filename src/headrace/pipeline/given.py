@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from headrace.ddl.scripts import Definition, definitions
 from headrace.errors import DefinitionError
 from headrace.model.stream import StreamStatement
-from headrace.model.table import folded_name
-from headrace.upstream.settings import SYSTEM_DATABASES, upstream_of
+from headrace.model.table import SYSTEM_DATABASES, folded_name
+from headrace.upstream.settings import upstream_of
 
 _SETTING = "schema-from"
 _MOST_BYTES = 64 << 20

@@ -9,8 +9,9 @@ from contextlib import closing
 import pymysql
 
 from headrace.errors import SourceUnreachableError
+from headrace.model.table import SYSTEM_DATABASES
 from headrace.upstream.connection import CarefulConnection, code_and_text, connect, no_file_is_sent
-from headrace.upstream.settings import SYSTEM_DATABASES, Upstream
+from headrace.upstream.settings import Upstream
 
 _UNKNOWN_VARIABLE = 1193
 _JSON_OF_MARIADB = re.compile(

@@ -10,8 +10,6 @@ from headrace.model.uri import parse_uri, reject_unknown
 
 _PARAMETERS = frozenset({"ssl-ca", "ssl-cert", "ssl-key", "ssl-verify"})
 _DEFAULT_PORT = 4000
-SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
-"""The servers' own databases, in lower case."""
 
 
 @dataclass(frozen=True)

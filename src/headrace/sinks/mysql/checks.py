@@ -8,6 +8,7 @@ from dataclasses import replace
 import pymysql
 
 from headrace.errors import HeadraceError
+from headrace.model.table import SYSTEM_DATABASES
 from headrace.sinks.base import Check, CheckState
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.denied import account_of
@@ -15,7 +16,7 @@ from headrace.sinks.mysql.excess import NEEDED, ON_LEDGER, PLACEHOLDER, Account,
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.grants import ALL, EVERYBODY, EVERYWHERE, Grants, active_grants, escaped, literal_name
 from headrace.sinks.mysql.server_errors import error_text
-from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings
+from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_dialect import MYSQL

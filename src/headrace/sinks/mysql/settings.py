@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import DefinitionError
+from headrace.model.table import SYSTEM_DATABASES
 from headrace.model.uri import Uri, escape_variables, parse_uri, reject_unknown, time_zone_of
 
 DEFAULT_WRITERS = 4
@@ -41,8 +42,6 @@ _TICDC_ONLY = frozenset(
 )
 LEDGER_DATABASE = "headrace"
 """The ledger's database, unless the URI names another one."""
-SYSTEM_DATABASES = frozenset({"information_schema", "metrics_schema", "mysql", "performance_schema", "sys"})
-"""The servers' own databases, in lower case. Only TiDB has metrics_schema."""
 _LOGIN = re.compile(r"\w+://[^/?#]*")
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 

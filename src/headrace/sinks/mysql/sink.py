@@ -7,14 +7,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from headrace.model.table import SourceTable, TableId
+from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
 from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, EventSink, Round, SinkCapabilities, TextComparison, WriteReport
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
-from headrace.sinks.mysql.settings import SYSTEM_DATABASES, MySqlSettings, read_settings
+from headrace.sinks.mysql.settings import MySqlSettings, read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
 from headrace.sinks.reserved import Reserved
 
