@@ -44,7 +44,7 @@ def test_a_dump_gives_its_databases_and_tables_with_their_lines() -> None:
 
 def test_a_file_of_one_table_may_have_its_database_elsewhere() -> None:
     assert list(definitions("\nCREATE TABLE a (id int);", "shop")) == [
-        Definition(TableId("shop", "a"), "shop", "CREATE TABLE a (id int)", 2)
+        Definition(TableId("shop", "a"), "shop", "CREATE TABLE a (id int)", 2, creates=True)
     ]
 
 
@@ -52,6 +52,9 @@ def test_a_file_of_one_table_may_have_its_database_elsewhere() -> None:
     ("script", "message"),
     [
         ("\n\nCREATE TABLE a (id int);", "line 3: it is not known in which database the table is: no USE comes before it"),
+        ("USE d;\nRENAME TABLE a TO b;", "line 2: this statement is not followed: 'RENAME TABLE a TO b'"),
+        ("USE d;\nCREATE OR REPLACE TABLE a (id int);", "line 2: this statement is not followed"),
+        ("DROP DATABASE d;", "line 1: this statement is not followed"),
         ("SELECT 1;\nCREATE TABLE `a (id int);", "line 2: the statement cannot be read"),
         ("SELECT 1;\nCREATE TABLE a (id int) COMMENT 'x", "line 2: the statement cannot be read"),
     ],

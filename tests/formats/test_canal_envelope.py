@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -78,6 +79,7 @@ def test_the_slow_way_gives_what_the_fast_one_gives(monkeypatch: pytest.MonkeyPa
         (b'"commitTs":', b'"onlyHandleKey":true,"commitTs":'),
         (b'"commitTs":', b'"commitTs":0'),
         (b'"commitTs":', b'"commitTs":-'),
+        (re.compile(rb'"commitTs":[0-9]{18}').search(REGULAR)[0], b'"commitTs":0x1234567890123456'),  # type: ignore[index]
         (b'"commitTs":', b'"commitTs":1'),
         (b',"_tidb":{"commitTs"', b',"x":{"commitTs"'),
         (b"}}", b'},"x":1}'),

@@ -192,6 +192,34 @@ def test_definitions_that_cannot_be_used_claim_no_pipeline(
     assert begun.run() == 0
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("CREATE TABLE a (id int); CREATE TABLE A (id int);", "line 1: d.A is there twice"),
+        ("CREATE TABLE a (id int);\nCREATE TABLE IF NOT EXISTS a (k int);", "line 2: d.a is there twice"),
+        ("ALTER TABLE b ADD COLUMN n int;", "there is no CREATE TABLE of d.b before this statement"),
+    ],
+)
+def test_what_is_not_certain_in_a_script_is_refused(script: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "d.sql").write_text(f"USE d; {script}")
+    with pytest.raises(DefinitionError, match=told):
+        definitions_from(str(tmp_path))(1)
+
+
+def test_names_in_another_case_temporary_tables_indexes_and_views_of_a_dump(tmp_path: Path) -> None:
+    (tmp_path / "d.a-schema.sql").write_text(
+        "CREATE TABLE a (id int); DROP TEMPORARY TABLE a; ALTER TABLE A ADD COLUMN n int; CREATE UNIQUE INDEX u ON a (id);"
+    )
+    (tmp_path / "d.v-schema.sql").write_text("CREATE TABLE v (id int);")
+    (tmp_path / "d.v-schema-view.sql").write_text("DROP TABLE IF EXISTS v; CREATE VIEW v AS SELECT 1 AS id;")
+    found = definitions_from(str(tmp_path))(1)
+    assert [(str(told.table_id), told.statement.split()[0]) for told in found] == [
+        ("d.a", "CREATE"),
+        ("d.a", "ALTER"),
+        ("d.a", "CREATE"),
+    ]
+
+
 def test_a_place_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     for place, told in (
         (str(tmp_path / "absent.sql"), "absent.sql cannot be read: No such file"),

@@ -86,7 +86,10 @@ def numbers_in(values: pa.Array, start: int, stop: int) -> npt.NDArray[np.int64]
     """The numbers in the decimal digits at a place of values (binary), which may be counted from the end; 0 where there is none."""
     texts = pc.binary_slice(values, start, stop)
     try:
-        found: npt.NDArray[np.int64] = pc.cast(pc.cast(texts, pa.string()), pa.int64()).to_numpy()
-        return found
-    except pa.ArrowInvalid:  # one of them is no number
-        return np.array([int(text) if text.isdigit() else 0 for text in texts.to_pylist()], np.int64)
+        as_text = pc.cast(texts, pa.string())
+        if pc.all(pc.ascii_is_decimal(as_text)).as_py():  # Arrow takes 0x1F for a number
+            found: npt.NDArray[np.int64] = pc.cast(as_text, pa.int64()).to_numpy()
+            return found
+    except pa.ArrowInvalid:  # one of them is no text
+        pass
+    return np.array([int(text) if text.isdigit() else 0 for text in texts.to_pylist()], np.int64)

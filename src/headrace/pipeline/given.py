@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from headrace.ddl.scripts import Definition, definitions
 from headrace.errors import DefinitionError
 from headrace.model.stream import StreamStatement
-from headrace.model.table import SYSTEM_DATABASES, folded_name
+from headrace.model.table import SYSTEM_DATABASES, TableId, folded_name
 from headrace.upstream.settings import upstream_of
 
 _SETTING = "schema-from"
@@ -42,13 +43,15 @@ def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
 def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[StreamStatement]:
     """The statements of scripts. Each is given with its place for messages, and the current database at its beginning."""
     found: list[Definition] = []
+    names: dict[TableId, TableId] = {}
     for place, database, script in scripts:
         try:
             for read in definitions(script, database):
                 if read.drops:
                     found = [each for each in found if each.table_id.folded != read.table_id.folded]
+                    names.pop(read.table_id.folded, None)
                 elif folded_name(read.table_id.database) not in SYSTEM_DATABASES:
-                    found.append(read)
+                    found.append(_of_one_name(read, names))
         except ValueError as error:
             raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
     if not any(read.table_id.table for read in found):
@@ -56,14 +59,34 @@ def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[Str
     return [StreamStatement(at, read.database, read.text, read.table_id, None, "", number) for number, read in enumerate(found)]
 
 
+def _of_one_name(read: Definition, names: dict[TableId, TableId]) -> Definition:
+    """The definition with its table's name as the CREATE has it.
+
+    Raises ValueError for a second CREATE of a table, and for a change of one without a CREATE.
+    """
+    if not read.table_id.table:
+        return read
+    known = names.get(read.table_id.folded)
+    if read.creates and known is not None:
+        raise ValueError(f"line {read.line}: {read.table_id} is there twice. Keep its definition at --start.")
+    if not read.creates and known is None:
+        raise ValueError(f"line {read.line}: there is no CREATE TABLE of {read.table_id} before this statement.")
+    return replace(read, table_id=names.setdefault(read.table_id.folded, read.table_id))
+
+
 def _of_files(place: Path) -> Iterator[tuple[str, str, str]]:
     if not place.is_dir():
         yield str(place), "", _text(place)
         return
-    tables = sorted(place.glob(_TABLES_OF_DUMP))
+    tables = [path for path in sorted(place.glob(_TABLES_OF_DUMP)) if not _is_of_view(path)]
     for path in [*sorted(place.glob(_DATABASES_OF_DUMP)), *tables] if tables else sorted(place.glob("*.sql")):
         named = _IN_NAME.fullmatch(path.name)
         yield str(path), unquote(named["database"]) if named else "", _text(path)
+
+
+def _is_of_view(path: Path) -> bool:
+    """Whether Dumpling wrote a table in the place of a view: the view has a file of its own."""
+    return path.with_name(path.name.removesuffix(".sql") + "-view.sql").exists()
 
 
 def _text(path: Path) -> str:
