@@ -154,7 +154,7 @@ def read_statement_message(value: bytes) -> PlainStatement:
             table_id = TableId(text_of(source, "db") or "", text_of(source, "table") or "")
             clock = BinlogPlace.of(source).of_statement()
             ran_ms, *_ = _times(payload, source)
-            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", True, ran_ms)
+            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", True, False, ran_ms)
         found = _statement(payload)
     except (UnreadableError, NoPlaceError) as error:
         raise ValueError(str(error)) from None
@@ -179,7 +179,7 @@ def _statement(payload: Members) -> PlainStatement | None:
     if not database or read.kind is StatementKind.EMPTY:
         return None
     table_id, (ran_ms, *_) = _table_of(payload, read, database), _times(payload, source)
-    return PlainStatement(clock, database, table_id, text, read.shows_current, ran_ms)
+    return PlainStatement(clock, database, table_id, text, read.shows_current, _is_of_snapshot(source), ran_ms)
 
 
 def _table_of(payload: Members, read: Statement, database: str) -> TableId:

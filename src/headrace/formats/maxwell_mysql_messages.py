@@ -110,7 +110,7 @@ def _statement(message: Members) -> PlainStatement:
     table_id = TableId(text_of(named, "database") or database, text_of(named, "table") or "")
     if read.kind is StatementKind.DROP_TABLE and len(read.tables) > 1:
         text = f"DROP TABLE {table_id.quoted}"  # there is a message for each of the tables, with the whole statement
-    return PlainStatement(clock, table_id.database, table_id, text, read.shows_current, _written_ms(message))
+    return PlainStatement(clock, table_id.database, table_id, text, read.shows_current, False, _written_ms(message))
 
 
 def _decimal(text: str) -> Decimal:

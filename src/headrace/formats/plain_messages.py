@@ -46,5 +46,6 @@ class PlainStatement(NamedTuple):
     statement: str
     current_is_known: bool
     """See ``StreamStatement.current_is_known``."""
+    is_of_snapshot: bool
     ran_ms: int
     """When the server ran it (ms since 1970), mostly in whole seconds."""

@@ -72,6 +72,8 @@ class StreamStatement:
     """By column, whether it holds bytes or text, as far as the record tells it without a shape."""
     ran_ms: int | None = None
     """When the source ran the statement (ms since 1970); ``None`` where the commit ts tells it."""
+    if_it_drops: str = ""
+    """Why a person must decide about it if it drops a table of which rows were read: sentences. Empty if nobody has to."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

@@ -81,7 +81,11 @@ def _rows(messages: Messages, order: BinlogOrder, read_about: ReadAbout, other_b
         yield RecordRow(offset, _KINDS[about.kind], about.database, about.table, about.clock, about.text)
 
 
-def statement_in_binlog(found: PlainStatement, partition: str, offset: int) -> StreamStatement:
-    """The schema change of a message whose columns, if it has them, do not tell all of a shape: that follows from the text."""
+def statement_in_binlog(found: PlainStatement, partition: str, offset: int, new_snapshot: str = "") -> StreamStatement:
+    """The schema change of a message whose columns, if it has them, do not tell all of a shape: that follows from the text.
+
+    ``new_snapshot`` says why a person must decide about a snapshot that drops a table.
+    """
     told = StreamStatement(found.clock, found.database, found.statement, found.table_id, None, partition, offset, tells_shape=False)
-    return replace(told, current_is_known=found.current_is_known, ran_ms=found.ran_ms)
+    doubt = new_snapshot if found.is_of_snapshot else ""
+    return replace(told, current_is_known=found.current_is_known, ran_ms=found.ran_ms, if_it_drops=doubt)

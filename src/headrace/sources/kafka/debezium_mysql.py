@@ -33,6 +33,11 @@ _OTHER_BINLOG = (
     "pipeline."
 )
 
+_NEW_SNAPSHOT = (
+    "the connector takes a new snapshot, which drops the table and makes it anew. Approve this if the snapshot has rows. With "
+    "snapshot.mode=recovery or no_data it has none, and the table would stay empty: load the table anew then."
+)
+
 
 @dataclass(frozen=True)
 class DebeziumMySqlProtocol:
@@ -62,7 +67,8 @@ class DebeziumMySqlProtocol:
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
         """See ``KafkaProtocol.statement``. ``tableChanges`` lacks expressions and indexes, so the text counts."""
-        return statement_in_binlog(read_statement_message(value), partition, offset)
+        new_snapshot = "" if self.accept_unclear else _NEW_SNAPSHOT
+        return statement_in_binlog(read_statement_message(value), partition, offset, new_snapshot)
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""

@@ -174,6 +174,8 @@ class StreamHistory:
             doubt = doubt_about(before, after, tells_defaults=told.tells_defaults)
         former = self._partitionings.get(origin)
         classified = classify(text, database=told.database, table_id=told.table_id, before=before, after=after, partitioning=former)
+        drops = any(isinstance(event, DropTableEvent) and event.table_id in self._tables for event in classified.events)
+        doubt = doubt or (told.if_it_drops if drops else "")
         like = self._partitionings.get(statement.like) if statement.like else None
         partitioning = partitioning_after(former, text, told.database, like)
         if statement.kind in _BEGINNINGS or any(isinstance(event, RenameTableEvent) for event in classified.events):
