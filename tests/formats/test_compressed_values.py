@@ -118,3 +118,12 @@ def test_messages_are_read_in_parts_of_four_mib() -> None:
     assert [list(part.offsets) for part in parts] == [[0, 1], [2], [3], [4, 5]]
     assert [value for part in parts for value in part.values] == messages.values
     assert [part.values for part in in_parts(Messages((), []))] == [[]]
+
+
+@pytest.mark.parametrize("how", ["snappy", "lz4"])
+def test_compressed_messages_count_with_what_is_in_them(how: str) -> None:
+    """A few KB can hold a MB each: parts of 4 MiB of compressed bytes would take a GiB to read."""
+    values = [packed(b'{"a":"' + bytes(2 << 20), how)] * 100
+    parts = list(in_parts(Messages(range(100), values)))
+    assert max(sum(len(uncompressed(value)) for value in part.values) for part in parts) <= 64 << 20
+    assert [value for part in parts for value in part.values] == values

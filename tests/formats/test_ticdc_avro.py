@@ -21,7 +21,7 @@ from headrace.model.table import TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.kafka.avro import AvroProtocol
 from headrace.sources.kafka.protocol import Messages
-from headrace.sources.kafka.registered import RegisteredSchemas
+from headrace.sources.kafka.registered import FetchedSchemas, RegisteredSchemas
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind
 from kafka_cases import KafkaCase
@@ -207,3 +207,14 @@ def test_columns_are_found_by_the_names_that_avro_gives_them(running: Registry) 
     (_, schema, piece), *_ = pieces_of(records, history_of(protocol, records))
     odd = replace(schema, columns=tuple(replace(column, name=column.name.upper()) for column in schema.columns))
     assert protocol.decode(odd, piece)[0].num_rows == piece.num_rows
+
+
+def test_fetched_schemas_are_forgotten_before_they_fill_the_memory() -> None:
+    registry = registry_of({"schema-registry": "http://localhost:1"})
+    assert registry is not None
+    schemas, told = FetchedSchemas(most_characters=100), record({"type": "record", "name": "t", "fields": []})
+    schemas.keep(registry, 1, told, 60)
+    schemas.keep(registry, 2, told, 40)
+    assert [schemas.find(registry, number) for number in (1, 2, 3)] == [told, told, None]
+    schemas.keep(registry, 3, told, 1)
+    assert [schemas.find(registry, number) for number in (1, 2, 3)] == [None, None, told]

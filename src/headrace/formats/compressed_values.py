@@ -13,8 +13,6 @@ import pyarrow as pa
 
 COMPRESSIONS = ("none", "lz4", "snappy")
 """The values of TiCDC's ``large-message-handle-compression``."""
-MOST_TIMES = 255
-"""How much larger than its compressed form a value can be, at most: LZ4's limit."""
 MOST_BYTES = 64 << 20
 """The most bytes of a value before it was compressed.
 
@@ -25,6 +23,8 @@ _SNAPPY_TIMES = 22
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _AVRO = b"\x16"
 _BEGINNINGS = (b'{"', b"{}", _AVRO)
+_PLAIN_BEGINNINGS = (b'{"', b"\x00")
+_LIKELY_LZ4_TIMES = 16
 _LONGEST_LENGTH = 5
 _LONGEST_HEADER = 16
 _SHORT_LITERAL = 60
@@ -43,6 +43,15 @@ def uncompressed(value: bytes) -> bytes:
         return _of_frame(value)
     length = _length_of_block(value)
     return value if length is None else _of_block(value, length)
+
+
+def likely_bytes(value: bytes) -> int:
+    """How many bytes a value has before it was compressed: exactly for Snappy, an estimate for LZ4, whose limit is 255."""
+    if value.startswith(_PLAIN_BEGINNINGS):
+        return len(value)
+    if value.startswith(_LZ4_MAGIC):
+        return _LIKELY_LZ4_TIMES * len(value)
+    return _length_of_block(value) or len(value)
 
 
 def uncompressed_all(values: Sequence[bytes]) -> tuple[list[bytes], dict[int, str]]:

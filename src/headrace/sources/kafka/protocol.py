@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from headrace.formats.base import DecodeError, SchemaMismatchError
+from headrace.formats.compressed_values import likely_bytes
 from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
@@ -32,14 +33,15 @@ class Messages(NamedTuple):
 def in_parts(messages: Messages) -> Iterator[Messages]:
     """The messages in parts that are read one after another, each of one message or up to 4 MiB of values.
 
-    Values may be compressed, and their content is up to 255 times as large: the parts keep Arrow's arrays below 2 GiB.
+    The values of compressed messages count with the bytes that they likely have when they are read.
     """
     start = size = 0
     for number, value in enumerate(messages.values):
-        if size + len(value) > _PART_BYTES and number > start:
+        likely = likely_bytes(value)
+        if size + likely > _PART_BYTES and number > start:
             yield _part(messages, start, number)
             start, size = number, 0
-        size += len(value)
+        size += likely
     yield _part(messages, start, len(messages.values))
 
 

@@ -24,9 +24,9 @@ _NOT_ASKED = (
     "its schema was not asked for, since {count} others that messages before it name are not known to the registry {url}. Check "
     "protocol and schema-registry in the source's URI."
 )
-# A schema of an id never changes, so all readers of a process share what they fetched.
-_FETCHED: dict[tuple[SchemaRegistry, int], Record] = {}
-_MOST_FETCHED = 10_000
+_MOST_KEPT = 10_000
+_MOST_KEPT_CHARACTERS = 64 << 20
+"""Parsed, a schema takes some ten times the memory of its text."""
 
 
 def schema_id_of(message: bytes) -> int | None:
@@ -47,6 +47,31 @@ def by_schema(messages: Sequence[bytes]) -> dict[int | None, list[int]]:
     return dict(found)
 
 
+class FetchedSchemas:
+    """Schemas that were fetched. It forgets all of them before it holds too many or too long ones."""
+
+    def __init__(self, most_characters: int = _MOST_KEPT_CHARACTERS) -> None:
+        self._most_characters = most_characters
+        self._characters = 0
+        self._records: dict[tuple[SchemaRegistry, int], Record] = {}
+
+    def find(self, registry: SchemaRegistry, schema_id: int) -> Record | None:
+        """The schema, if it is held."""
+        return self._records.get((registry, schema_id))
+
+    def keep(self, registry: SchemaRegistry, schema_id: int, record: Record, characters: int) -> None:
+        """Holds a schema whose text has so many characters."""
+        if len(self._records) >= _MOST_KEPT or self._characters + characters > self._most_characters:
+            self._records.clear()
+            self._characters = 0
+        self._records[registry, schema_id] = record
+        self._characters += characters
+
+
+# A schema of an id never changes, so all readers of a process share what they fetched.
+_FETCHED = FetchedSchemas()
+
+
 @dataclass(frozen=True)
 class RegisteredSchemas:
     """The schemas of a registry. Picklable; each process fetches a schema once."""
@@ -64,9 +89,8 @@ class RegisteredSchemas:
 
         Raises SourceUnreachableError if the registry cannot be asked.
         """
-        key = self.registry, schema_id
-        if key in _FETCHED:
-            return _FETCHED[key]
+        if (fetched := _FETCHED.find(self.registry, schema_id)) is not None:
+            return fetched
         unknown = {} if self._unknown is None else self._unknown
         if schema_id in unknown:
             return unknown[schema_id]
@@ -76,9 +100,6 @@ class RegisteredSchemas:
         if isinstance(found, str):
             unknown[schema_id] = found
             return found
-        if len(_FETCHED) >= _MOST_FETCHED:
-            _FETCHED.clear()
-        _FETCHED[key] = found
         return found
 
     def _fetched(self, schema_id: int) -> Record | str:
@@ -95,7 +116,10 @@ class RegisteredSchemas:
             schema = parse_schema(told.text)
         except AvroSchemaError as error:
             return f"{where} cannot be read: {error}"
-        return schema if isinstance(schema, Record) else f"{where} is not a record."
+        if not isinstance(schema, Record):
+            return f"{where} is not a record."
+        _FETCHED.keep(self.registry, schema_id, schema, len(told.text))
+        return schema
 
     def record(self, schema_id: int) -> Record:
         """As :meth:`find`, for an id that was found before. Raises ValueError, the end of a sentence, if it is gone."""
