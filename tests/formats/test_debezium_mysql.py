@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -156,6 +157,67 @@ def test_another_binlog_is_noticed_at_the_beginning_of_a_range() -> None:
     assert kinds(row(pos=500, written_ms=BEGAN + 9000), protocol=protocol) == [RecordKind.UNKNOWN]
     protocol = DebeziumMySqlProtocol().for_range(Earlier(iter([Messages([0], [row(pos=1000)])])))
     assert kinds(row(pos=500, written_ms=BEGAN - 9000), protocol=protocol) == [RecordKind.ROWS]
+
+
+def snapshot(step: str, pos: int = 1000, sent_ms: int = BEGAN, database: str = "shop") -> bytes:
+    """A statement of a snapshot."""
+    source = {"snapshot": "true", "db": database, "table": ""}
+    return row(ddl=step, databaseName=database, pos=pos, sent_ms=sent_ms, source=source)
+
+
+def test_a_snapshot_of_two_databases_is_of_one_binlog() -> None:
+    """All is at one place; Debezium writes CREATE DATABASE of the second one behind the tables of the first one."""
+    steps = [
+        snapshot(f"{step} x{n}", database=f"x{n}") for n in (1, 2) for step in ("CREATE DATABASE", "CREATE TABLE t (id INT); --")
+    ]
+    assert set(kinds(*steps, row("r", source={"snapshot": "true"}))) == {RecordKind.STATEMENT, RecordKind.ROWS}
+
+
+def test_a_snapshot_that_begins_again_at_the_same_place_is_of_one_binlog() -> None:
+    steps = [snapshot("DROP TABLE IF EXISTS t"), snapshot("CREATE TABLE t (id INT)")]
+    assert kinds(*steps, row("r", source={"snapshot": "true"}), *steps)[-2:] == [RecordKind.STATEMENT] * 2
+
+
+def test_an_event_is_known_again_though_the_clocks_differ() -> None:
+    """By the server's clock it was written later than the connector had sent anything by its own."""
+    first, second = row(pos=1000, written_ms=BEGAN + 3000), row(pos=2000, written_ms=BEGAN + 3001)
+    assert kinds(first, second, first, second) == [RecordKind.ROWS] * 4
+    earlier = [Messages([1], [second]), Messages([0], [first])]
+    assert kinds(first, protocol=DebeziumMySqlProtocol().for_range(Earlier(iter(earlier)))) == [RecordKind.ROWS]
+    other = row(pos=1000, written_ms=BEGAN + 4000)
+    assert kinds(first, second, other)[-1] == RecordKind.UNKNOWN, "the same place of another binlog"
+
+
+def test_not_all_messages_of_a_partition_without_events_are_looked_at() -> None:
+    asked = 0
+
+    def heartbeats() -> Iterator[Messages]:
+        nonlocal asked
+        while True:
+            asked += 10_000
+            yield Messages(range(10_000), [b'{"ts_ms":1}'] * 10_000)
+
+    DebeziumMySqlProtocol().for_range(Earlier(heartbeats()))
+    assert asked <= 100_000
+
+
+@pytest.mark.parametrize("written_ms", [0, 253_402_300_800_000, 1 << 60])
+def test_a_statement_without_a_possible_time_is_not_read(written_ms: int) -> None:
+    """Existing rows get defaults of that time."""
+    with pytest.raises(ValueError, match="is no time when a server ran it"):
+        read_statement_message(row(ddl="ALTER TABLE t ADD x TIMESTAMP", databaseName="shop", written_ms=written_ms))
+
+
+def test_schemas_that_take_much_memory_are_not_held() -> None:
+    """A message of schemas that say nothing is a heartbeat, and a few KB in Kafka can become many of them."""
+    schemas = Schemas()
+    for number in range(20):
+        schemas.parts(b'{"schema":{"n":%d,"a":[%s]},"payload":{"ts_ms":1}}' % (number, b",".join([b"{}"] * 30_000)))
+    held = [schemas.parts(b'{"schema":{"n":%d,"a":[%s]},"payload":{}}' % (n, b",".join([b"{}"] * 30_000)))[0] for n in (0, 19)]
+    assert [schemas.holds(schema) for schema in held if schema is not None] == [True, False]
+    small = schemas.parts(b'{"schema":{"n":1},"payload":{}}')[0]
+    assert small is not None
+    assert schemas.holds(small)
 
 
 def decoded(*values: bytes, accept_unclear: bool = True, schema: TableSchema = SCHEMA) -> list[dict[str, Any]]:

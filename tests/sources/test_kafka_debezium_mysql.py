@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from test_kafka_conformance import KILLS, check, empty, run
 
 from debezium_cases import DebeziumCase, DebeziumRecord, DebeziumTopics, in_steps
 from harness import State, assert_tables
+from headrace.cli.main import main
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
 from kafka_server import KafkaBroker
 from places import Place
@@ -98,6 +100,22 @@ def test_a_later_snapshot_replaces_the_tables_if_that_is_accepted(kafka: KafkaBr
     assert run(topics.uri(accept_unclear="true"), sink, **AT_THE_END) == 0
     assert {row[0] for row in target.rows("shop", "item", {"id": "int"})} == {"1", "2", "3"}
     assert target.columns("shop", "item") == {"id", "name", "price", "stock"}
+    assert {row[0] for row in target.rows("shop", "later", {"id": "int"})} == {"2", "3"}
+
+
+def test_a_later_snapshot_replaces_the_tables_that_a_person_approves(
+    kafka: KafkaBroker, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics, (target, sink) = DebeziumTopics.made(kafka, WITH.records), empty(place)
+    topics.write(WITH.records)
+    assert run(topics.uri(), sink, **AT_THE_END) == 0
+    topics.write(moved(record, '"file":"binlog.000003"') for record in WITH.records if record.is_of_snapshot)
+    while run(topics.uri(), sink, **AT_THE_END) == 3:
+        waiting = set(re.findall(r"ddl approve\|skip\|edit '([^']+)'", "".join(capsys.readouterr())))
+        assert waiting, "it says what to do"
+        for identity in waiting:
+            assert main(["ddl", "approve", identity, "--sink", sink]) == 0
+    assert {row[0] for row in target.rows("shop", "item", {"id": "int"})} == {"1", "2", "3"}
     assert {row[0] for row in target.rows("shop", "later", {"id": "int"})} == {"2", "3"}
 
 

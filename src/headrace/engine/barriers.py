@@ -236,12 +236,20 @@ class Barriers:
                 return cannot_be_read(change, change.unread)
             if change.identity in self._follows.refused:
                 return self._follows.refused[change.identity]
-            if doubt := change.doubt or self._objection(change):
-                hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT))
-                return Problem(change.table_id, doubt, place=change.origin, hint=hint, remedy=Remedy.DECISION)
-            if (hole := self._history.hole(change) or self._missing(change)) is not None:
-                return hole
+            problem = self._asks(change, decision) or self._history.hole(change) or self._missing(change)
+            if problem is not None:
+                return problem
         return self._is_late(change, decision)
+
+    def _asks(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
+        """The problem if a person must decide about the change; an approval is no answer if there is a doubt about it."""
+        if doubt := change.doubt or self._objection(change):
+            verdicts = [Verdict.SKIP, Verdict.EDIT]
+        elif decision is None:
+            doubt, verdicts = change.asks, [Verdict.APPROVE, Verdict.SKIP, Verdict.EDIT]
+        if not doubt:
+            return None
+        return Problem(change.table_id, doubt, place=change.origin, hint=decision_hint(change, verdicts), remedy=Remedy.DECISION)
 
     def _objection(self, change: SchemaChange) -> str:
         """Why only a person can let the statement run; empty for one that a policy skips, since it does not run."""

@@ -1,4 +1,4 @@
-"""What happens to a schema change that a run began, or to a person's statement in its place, given later decisions. Pure.
+"""What happens to a schema change that a run began, or to a person's statement in its place, given later decisions.
 
 A refused change has not run, and waits. A change that may or may not have run is ``UNCLEAR``: it is not retried until a person
 decides.
@@ -9,11 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from headrace.errors import HeadraceError
 from headrace.model.commands import in_quotes
+from headrace.model.containment import unforeseen
 from headrace.model.events import SchemaChange
 from headrace.model.ledger import Decision, JournalEntry, JournalState, LedgerState, Verdict
 from headrace.model.outcome import Notice, Problem, Remedy
-from headrace.sinks.metadata_applier import Begun
+from headrace.sinks.metadata_applier import Begun, MetadataApplier, SchemaChangeRefused, SchemaChangeUnclear
+
+
+def run(applier: MetadataApplier, change: SchemaChange, instead: str | None, *, rolls_back: bool) -> tuple[Notice, ...]:
+    """Runs a change, or a person's statement instead, and contains unexpected exceptions: other tables go on.
+
+    ``rolls_back``: whether the target undoes all of it with the cut. Raises SchemaChangeRefused, SchemaChangeUnclear,
+    TransientError.
+    """
+    try:
+        return applier.apply_schema_change(change) if instead is None else applier.run_instead(change, instead)
+    except (HeadraceError, SchemaChangeRefused):
+        raise
+    except Exception as error:
+        problem = unforeseen(error, change.table_id, change.origin)
+        raise (SchemaChangeRefused if rolls_back else SchemaChangeUnclear)(problem) from error
 
 
 def has_to_ask(change: SchemaChange, entry: JournalEntry, decision: Decision | None, begun: Begun) -> bool:

@@ -323,13 +323,13 @@ class CutRun:
 
     def _execute(self, change: SchemaChange) -> None:
         """Raises SchemaChangeRefused, SchemaChangeUnclear, TransientError."""
-        applier = self._sink.metadata_applier
-        faults.before(Step.SCHEMA_CHANGE, change.statement)
+        applier, edit = self._sink.metadata_applier, None
         if self._verdict(change) is Verdict.EDIT:
-            self.notices.extend(applier.run_instead(change, self.cut.decisions[change.identity].statement))
-            self.notices.extend(filter(None, [left_unique_key(change, self.state, applier)]))
-        else:
-            self.notices.extend((*applier.apply_schema_change(change), *stay_notices(change, self.state)))
+            edit = self.cut.decisions[change.identity].statement
+        faults.before(Step.SCHEMA_CHANGE, change.statement)
+        self.notices.extend(begun_changes.run(applier, change, edit, rolls_back=self._sink.capabilities.atomic_cut))
+        left = stay_notices(change, self.state) if edit is None else [left_unique_key(change, self.state, applier)]
+        self.notices.extend(filter(None, left))
         faults.after(Step.SCHEMA_CHANGE, change.statement)
 
     def _begun(self, entry: JournalEntry, change: SchemaChange) -> Begun:

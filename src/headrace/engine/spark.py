@@ -6,6 +6,7 @@ DataFrame and 90 ms as an RDD; one with a shuffle and two Python stages costs 31
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -60,6 +61,7 @@ _EXCHANGE_DDL = "unit int, table int, first long, payload binary, file string, o
 _RESULT_DDL = "payload binary"
 _STREAM_DDL = "chunk int, number long, payload binary"
 _JOB_GROUP = "headrace"
+_STAGING_TASK_BYTES = 32 << 20
 _DYING_SECONDS = 5.0
 
 
@@ -264,12 +266,18 @@ class SparkEngine:
             receiver.job_ended()
 
     def stage(self, source: StreamSource, ranges: Sequence[Range]) -> list[StageReport]:
-        """Stages ranges, one task for each. Reports have the order of the ranges. Raises what a task raised, or JobFailedError."""
+        """Stages ranges, in tasks of up to 32 MiB, but at least two for each that can run at once.
+
+        Reports have the order of the ranges. Raises what a task raised, or JobFailedError.
+        """
         task = _staging_task(source, is_local(self._settings["spark.master"]))
         given = [(number, pickle.dumps(of)) for number, of in enumerate(ranges)]
+        filled = -(-sum(of.size for of in ranges) // _STAGING_TASK_BYTES)
 
         def collect(session: SparkSession) -> list[bytes]:
-            return list(session.sparkContext.parallelize(given, len(given)).mapPartitions(task).collect())
+            context = session.sparkContext
+            tasks = min(len(given), max(filled, 2 * context.defaultParallelism))
+            return list(context.parallelize(given, tasks).mapPartitions(task).collect())
 
         found = [item for item in self._results(collect) if isinstance(item, tuple)]
         return [report for _, report in sorted(found, key=lambda item: item[0])]
@@ -357,14 +365,23 @@ def _innermost(error: BaseException) -> str:
     return python[-1] if python else (lines[0] if lines else type(error).__name__)
 
 
-def _forget_archives(local: bool) -> None:
-    """Drops zip and jar importers from a local worker.
+def _make_ready(local: bool) -> None:
+    """Spares a worker what PySpark's daemon does before and after each task.
+
+    It collects garbage after each task, which takes 30 ms with all modules that are loaded, so these are put aside once.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+    if local:
+        _forget_archives()
+
+
+def _forget_archives() -> None:
+    """Drops zip and jar importers.
 
     On Spark 4.1 each task's ``importlib.invalidate_caches()`` reads ``pyspark.zip`` again for every importer cached from it,
     130 ms a task. Local workers import from the installed package; on a cluster that zip may be the only pyspark there is.
     """
-    if not local:
-        return
     for path in [p for p in sys.path_importer_cache if p.endswith((".zip", ".jar")) or ".zip/" in p]:
         del sys.path_importer_cache[path]
     sys.path[:] = [p for p in sys.path if not p.endswith((".zip", ".jar"))]
@@ -382,7 +399,7 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool) -> Callable[[Iterator[int]], Iterator[bytes]]:
     def run(numbers: Iterator[int]) -> Iterator[bytes]:
-        _forget_archives(local)
+        _make_ready(local)
         for _ in numbers:  # Spark does not reuse a worker that has not read all of its input, and a new one takes 0.8 s
             pass
         for result in WriteTask(write, 0).results([(REPORTING_UNIT, unit_of_splits(read, splits))]):
@@ -393,7 +410,7 @@ def _whole_task(read: ReadJob, write: WriteJob, splits: list[Split], local: bool
 
 def _read_task(read: ReadJob, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _forget_archives(local)
+        _make_ready(local)
         for batch in batches:
             for given in batch.column(0):
                 yield from exchange_rows(read, pickle.loads(given.as_buffer()))
@@ -403,7 +420,7 @@ def _read_task(read: ReadJob, local: bool) -> Task:
 
 def _staging_task(source: StreamSource, local: bool) -> Callable[[Iterator[tuple[int, bytes]]], Iterator[bytes]]:
     def run(given: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
-        _forget_archives(local)
+        _make_ready(local)
         for number, of in given:
             try:
                 yield pickle.dumps((number, source.stage(pickle.loads(of))))
@@ -415,7 +432,7 @@ def _staging_task(source: StreamSource, local: bool) -> Callable[[Iterator[tuple
 
 def _stream_task(read: ReadJob, chunks: Chunks, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _forget_archives(local)
+        _make_ready(local)
         of_units = groupby(rows_of(batches), key=lambda row: row.unit)
         yield from streamed_units(((number, unit_of_rows(read, rows)) for number, rows in of_units), chunks)
 
@@ -426,7 +443,7 @@ def _write_task(read: ReadJob, write: WriteJob, local: bool) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        _forget_archives(local)
+        _make_ready(local)
         context = TaskContext.get()
         assert context is not None, "this runs in a task"
         of_units = groupby(rows_of(batches), key=lambda row: row.unit)

@@ -71,6 +71,11 @@ class BinlogPlace:
         return (self.file << _POSITION_BITS | self.position >> _POSITION_STEP) << _ROW_BITS
 
 
+def end_of_event(clock: int) -> int:
+    """The last number that rows and statements have at the place of this one."""
+    return clock | (1 << _ROW_BITS) - 1
+
+
 def _number(file: str) -> int:
     number = int(file.rpartition(".")[2])
     if number > _MOST_FILES:

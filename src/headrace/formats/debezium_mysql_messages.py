@@ -13,7 +13,7 @@ import re
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
-from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
+from headrace.formats.plain_messages import LATEST_MS, PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
 
 CONNECTORS = ("mysql", "mariadb")
@@ -21,7 +21,10 @@ ROW_OPERATIONS = ("r", "c", "u", "d")
 TRUNCATE = "t"
 _SHOWN_BY = re.compile(rb'"source":\{"version":"[^"\\]*","connector":"(?:mysql|mariadb)"')
 _SCHEMA, _PAYLOAD = b'{"schema":{', b'},"payload":'
-_MOST_SCHEMAS = 1000
+_MOST_HELD = 128 << 20
+"""The memory (bytes) that parsed schemas may take which are held."""
+_BYTES_OF_OBJECT, _BYTES_OF_MEMBER = 500, 150
+"""About what a parsed JSON object or list takes in memory, and each comma or colon in it."""
 _LONGEST_SHOWN = 80
 _INCREMENTAL = "incremental"
 """A snapshot beside the reading of the binlog: its rows have a place that was read before, and no time of their own."""
@@ -39,10 +42,11 @@ class UnreadableError(Exception):
 
 
 class Schemas:
-    """The schemas of messages, each parsed once: a table's messages all have the same."""
+    """The schemas of messages, each parsed once: a table's messages all have the same. Those that are too much are not held."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Members] = {}
+        self._held = 0
 
     def __reduce__(self) -> tuple[type[Schemas], tuple[()]]:
         return Schemas, ()
@@ -57,11 +61,21 @@ class Schemas:
             schema = self._known.get(text)
             if schema is None:
                 schema = read_object(text)
-                if len(self._known) < _MOST_SCHEMAS:
-                    self._known[text] = schema
+                self._hold(text, schema)
             return schema, _parts(read_object(b"{" + value[end + 2 :]))[1]
         except ValueError as error:
             raise UnreadableError(str(error)) from None
+
+    def _hold(self, text: bytes, schema: Members) -> None:
+        objects, members = text.count(b"{") + text.count(b"["), text.count(b",") + text.count(b":")
+        size = len(text) + _BYTES_OF_OBJECT * objects + _BYTES_OF_MEMBER * members
+        if self._held + size <= _MOST_HELD:
+            self._known[text] = schema
+            self._held += size
+
+    def holds(self, schema: Members) -> bool:
+        """Whether it will be the same object for all messages that have it."""
+        return any(schema is known for known in self._known.values())
 
 
 def _parts(message: Members) -> tuple[Members | None, Members]:
@@ -137,8 +151,16 @@ def _of_statement(payload: Members, value: bytes) -> PlainAbout:
 
 def _times(payload: Members, source: Members) -> tuple[int, int, bool]:
     """When the event was written, when it was sent, and whether it is of a snapshot."""
-    written, sent = (integer_of(told.get("ts_ms"), 0, 1 << 53) or 0 for told in (source, payload))
+    written, sent = (integer_of(told.get("ts_ms"), 0, LATEST_MS) or 0 for told in (source, payload))
     return 0 if source.get("snapshot") == _INCREMENTAL else written, sent, _is_of_snapshot(source)
+
+
+def _ran_ms(source: Members) -> int:
+    """When the server ran a statement (ms since 1970). Raises UnreadableError without a possible time: defaults depend on it."""
+    found = integer_of(source.get("ts_ms"), 1, LATEST_MS)
+    if found is None:
+        raise UnreadableError(f"its source.ts_ms, {str(source.get('ts_ms'))[:_LONGEST_SHOWN]}, is no time when a server ran it.")
+    return found
 
 
 def _is_of_snapshot(source: Members) -> bool:
@@ -153,8 +175,8 @@ def read_statement_message(value: bytes) -> PlainStatement:
         if payload.get("op") == TRUNCATE:
             table_id = TableId(text_of(source, "db") or "", text_of(source, "table") or "")
             clock = BinlogPlace.of(source).of_statement()
-            ran_ms, *_ = _times(payload, source)
-            return PlainStatement(clock, table_id.database, table_id, f"TRUNCATE TABLE {table_id.quoted}", True, False, ran_ms)
+            text, ran_ms = f"TRUNCATE TABLE {table_id.quoted}", _ran_ms(source)
+            return PlainStatement(clock, table_id.database, table_id, text, True, False, ran_ms)
         found = _statement(payload)
     except (UnreadableError, NoPlaceError) as error:
         raise ValueError(str(error)) from None
@@ -178,7 +200,7 @@ def _statement(payload: Members) -> PlainStatement | None:
         return None
     if not database or read.kind is StatementKind.EMPTY:
         return None
-    table_id, (ran_ms, *_) = _table_of(payload, read, database), _times(payload, source)
+    table_id, ran_ms = _table_of(payload, read, database), _ran_ms(source)
     return PlainStatement(clock, database, table_id, text, read.shows_current, _is_of_snapshot(source), ran_ms)
 
 

@@ -25,7 +25,6 @@ from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, TypeKind, arrow_type
 
 _SHOWN = 100
-_MOST_SCHEMAS = 1000
 _SIDES = ("before", "after")
 _NEEDED = {"r": {"after"}, "c": {"after"}, "u": {"before", "after"}, "d": {"before"}}
 _SETTING_DECIDES = BINARY_KINDS | {TypeKind.DECIMAL, TypeKind.TIME, TypeKind.DATETIME}
@@ -50,8 +49,8 @@ class PlainRowReader:
     accept_unclear: bool = False
     """Whether a value that the message does not show exactly is taken as the message has it."""
     _schemas: Schemas = field(default_factory=Schemas, compare=False, repr=False)
-    _encodings: dict[int, tuple[Members, Mapping[str, Encoding]]] = field(default_factory=dict, compare=False, repr=False)
-    """The encodings that a parsed schema tells, by the identity of the schema, which is kept with them."""
+    _encodings: dict[int, Mapping[str, Encoding]] = field(default_factory=dict, compare=False, repr=False)
+    """The encodings that a schema tells, by its identity: only of schemas that are held, since others may get the same."""
 
     @cached_property
     def single_schema(self) -> pa.Schema:
@@ -95,10 +94,10 @@ class PlainRowReader:
     def _told_by(self, schema: Members) -> Mapping[str, Encoding]:
         known = self._encodings.get(id(schema))
         if known is None:
-            if len(self._encodings) >= _MOST_SCHEMAS:
-                self._encodings.clear()
-            known = self._encodings[id(schema)] = schema, _encodings(schema)
-        return known[1]
+            known = _encodings(schema)
+            if self._schemas.holds(schema):
+                self._encodings[id(schema)] = known
+        return known
 
     def _columns(self, side: str, row: object, encodings: Mapping[str, Encoding] | None) -> dict[str, object]:
         if not isinstance(row, Members):

@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, NO_OBJECT, Members, bounded_integer, decoded, integer_of, text_of
-from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
+from headrace.formats.plain_messages import LATEST_MS, PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
 
 ROW_TYPES = ("insert", "update", "delete")
@@ -88,8 +88,16 @@ def _place(message: Members, row: int) -> BinlogPlace:
 
 
 def _written_ms(message: Members) -> int:
-    time = integer_of(message.get("ts"), 0, 1 << 53) or 0
+    time = integer_of(message.get("ts"), 0, LATEST_MS) or 0
     return time if time > _MILLISECONDS else time * 1000
+
+
+def _ran_ms(message: Members) -> int:
+    """When the server ran a statement (ms since 1970). Raises _UnreadableError without a possible time: defaults depend on it."""
+    found = _written_ms(message)
+    if not found:
+        raise _UnreadableError(f"its ts, {str(message.get('ts'))[:_LONGEST_SHOWN]}, is no time when a server ran it.")
+    return found
 
 
 def read_statement_message(value: bytes) -> PlainStatement:
@@ -110,7 +118,7 @@ def _statement(message: Members) -> PlainStatement:
     table_id = TableId(text_of(named, "database") or database, text_of(named, "table") or "")
     if read.kind is StatementKind.DROP_TABLE and len(read.tables) > 1:
         text = f"DROP TABLE {table_id.quoted}"  # there is a message for each of the tables, with the whole statement
-    return PlainStatement(clock, table_id.database, table_id, text, read.shows_current, False, _written_ms(message))
+    return PlainStatement(clock, table_id.database, table_id, text, read.shows_current, False, _ran_ms(message))
 
 
 def _decimal(text: str) -> Decimal:

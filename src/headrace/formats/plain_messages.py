@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from headrace.model.table import TableId
 
+LATEST_MS = (1 << 32) * 1000 - 1
+"""The latest time (ms since 1970) that a binlog can tell: it has seconds in 32 bits."""
+
 
 class PlainKind(IntEnum):
     """The kinds of messages."""

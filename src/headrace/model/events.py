@@ -206,7 +206,9 @@ class SchemaChange:
     origin: SourcePlace | None = None
     """Where in the source the change was read."""
     doubt: str = ""
-    """Why only a person can decide what to do; empty if there is no doubt."""
+    """Why only a person can decide what to do instead; empty if there is no doubt."""
+    asks: str = ""
+    """Why a person must approve it before it runs; empty if it needs no approval."""
     unexplained: str = ""
     """How the table's shape differs from the one before beyond what the statement says, as a clause. Another schema change of the
     table is then missing from the source. Empty if the statement explains the shape, or no shape before is known."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.formats.binlog_clock import end_of_event
 from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
 from headrace.model.stream import StreamStatement
 from headrace.sources.kafka.protocol import EarlierMessages, Messages
@@ -26,42 +27,71 @@ _KINDS = {
 }
 
 
-@dataclass
+_FARTHEST = 100_000
+"""How many earlier messages are looked at, at most: a partition may have nothing but heartbeats."""
+
+
 class BinlogOrder:
     """What is known of a partition at a place in it."""
 
-    latest: int = 0
-    """The clock (``headrace.formats.binlog_clock``) of the event that was written last to the binlog."""
-    sent_ms: int = 0
-    """When events so far were sent, at the latest (ms since 1970)."""
-
-    @staticmethod
-    def behind(earlier: EarlierMessages, read_about: ReadAbout) -> BinlogOrder:
-        """What is known behind earlier messages. Some are enough: only events that are sent again are out of order."""
-        order = BinlogOrder()
-        for messages in earlier.backwards():
-            for value in messages.values:
-                order.passes(read_about(value))
-            if order.latest:
-                break
-        return order
+    def __init__(self, earlier: EarlierMessages | None = None, read_about: ReadAbout | None = None) -> None:
+        """At the beginning of a partition, or behind earlier messages: their last ones show what comes before the next one."""
+        self._latest = 0
+        """The clock (``headrace.formats.binlog_clock``) of the event that was written last to the binlog."""
+        self._sent_ms = 0
+        """When events so far were sent for the first time, at the latest (ms since 1970)."""
+        self._seen: set[tuple[int, int]] = set()
+        """The clocks of events that were seen, each with the time (ms since 1970) at which it was written to the binlog."""
+        self._unseen = iter(()) if earlier is None or read_about is None else _events(earlier, read_about)
+        while not self._latest and self._look_back():
+            pass
 
     def passes(self, about: PlainAbout) -> bool:
-        """Passes a message. Returns whether it is of the same binlog as those before it, or of none. A snapshot is always new."""
-        if not about.clock:
-            return True
-        return self.takes(about.clock, about.written_ms, about.sent_ms, always_new=about.is_of_snapshot)
-
-    def takes(self, clock: int, written_ms: int, sent_ms: int, *, always_new: bool = False) -> bool:
-        """Passes an event, with the times at which it was written to the binlog and sent. Returns whether it is of the same binlog.
+        """Passes a message. Returns whether it is of the same binlog as those before it, or of none.
 
         A reader of a binlog that was restarted sends events again. They were written before it sent a later one for the first
-        time. With ``always_new`` the event is none that is sent again.
+        time, by the clocks of the server and of the reader, or were seen before. Those of a snapshot are never sent again, but all
+        of them are at one place, and may be in another order there than their clocks.
         """
-        if clock >= self.latest:
-            self.latest, self.sent_ms = clock, max(self.sent_ms, sent_ms)
+        if not about.clock:
             return True
-        return not always_new and written_ms <= self.sent_ms
+        passes = self._is_of_same(about)
+        if passes:
+            self._take(about)
+        return passes
+
+    def _is_of_same(self, about: PlainAbout) -> bool:
+        if about.is_of_snapshot:
+            return end_of_event(about.clock) >= self._latest
+        return about.clock >= self._latest or about.written_ms <= self._sent_ms or self._was_seen(about.clock, about.written_ms)
+
+    def _take(self, about: PlainAbout) -> None:
+        if about.clock >= self._latest:
+            self._latest, self._sent_ms = about.clock, max(self._sent_ms, about.sent_ms)
+        self._seen.add((about.clock, about.written_ms))
+
+    def _was_seen(self, clock: int, written_ms: int) -> bool:
+        while (clock, written_ms) not in self._seen:
+            if not self._look_back():
+                return False
+        return True
+
+    def _look_back(self) -> bool:
+        """Takes the events of messages before those that were taken. Returns whether there were such messages."""
+        events = next(self._unseen, None)
+        for about in events or ():
+            self._take(about)
+        return events is not None
+
+
+def _events(earlier: EarlierMessages, read_about: ReadAbout) -> Iterator[list[PlainAbout]]:
+    """What earlier messages are about that are events, in parts from the last one on."""
+    count = 0
+    for messages in earlier.backwards():
+        yield [about for value in messages.values if (about := read_about(value)).clock]
+        count += len(messages.values)
+        if count >= _FARTHEST:
+            return
 
 
 def records_in_order(messages: Messages, order: BinlogOrder, read_about: ReadAbout, other_binlog: str) -> pa.RecordBatch:
@@ -84,7 +114,7 @@ def _rows(messages: Messages, order: BinlogOrder, read_about: ReadAbout, other_b
 def statement_in_binlog(found: PlainStatement, partition: str, offset: int, new_snapshot: str = "") -> StreamStatement:
     """The schema change of a message whose columns, if it has them, do not tell all of a shape: that follows from the text.
 
-    ``new_snapshot`` says why a person must decide about a snapshot that drops a table.
+    ``new_snapshot`` says why a person must approve a snapshot that drops a table.
     """
     told = StreamStatement(found.clock, found.database, found.statement, found.table_id, None, partition, offset, tells_shape=False)
     doubt = new_snapshot if found.is_of_snapshot else ""

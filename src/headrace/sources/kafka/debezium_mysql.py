@@ -55,7 +55,7 @@ class DebeziumMySqlProtocol:
 
     def for_range(self, earlier: EarlierMessages) -> DebeziumMySqlProtocol:
         """See ``ReadsRanges``."""
-        return replace(self, _order=BinlogOrder.behind(earlier, self._read_about))
+        return replace(self, _order=BinlogOrder(earlier, self._read_about))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is the message. Tombstones, heartbeats and marks of transactions are left out."""

@@ -43,7 +43,7 @@ class MaxwellMySqlProtocol:
 
     def for_range(self, earlier: EarlierMessages) -> MaxwellMySqlProtocol:
         """See ``ReadsRanges``."""
-        return replace(self, _order=BinlogOrder.behind(earlier, read_about))
+        return replace(self, _order=BinlogOrder(earlier, read_about))
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is the message."""

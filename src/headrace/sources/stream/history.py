@@ -28,6 +28,7 @@ from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTable
 from headrace.model.outcome import Problem
 from headrace.model.stream import StreamStatement
 from headrace.model.table import Generated, TableId, TableSchema, folded_name
+from headrace.model.tso import MAX_TSO
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
 from headrace.sources.base import KeptShapes
 
@@ -60,6 +61,8 @@ class StreamHistory:
         self._beginnings = {
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
+        self._ends: set[tuple[TableId, int]] = set()
+        """The tables that were dropped or renamed, with the commit ts (TSO)."""
         self._partitionings: dict[TableId, Partitioning | None] = {}
         self._taken_steps: set[tuple[int, tuple[Rename, ...]]] = set()
         # The default collations of tables, and of databases by their folded names.
@@ -80,6 +83,12 @@ class StreamHistory:
     def begins(self, table_id: TableId, version: int) -> bool:
         """Whether no row of the table from before a version (TSO) counts."""
         return (table_id, version) in self._beginnings
+
+    def absences(self, table_id: TableId) -> list[tuple[int, int]]:
+        """From what to what commit ts (TSO) there was no table of a name, by the schema changes that end and begin it."""
+        begins = sorted(self._versions.get(table_id, {}))
+        ends = sorted(at for name, at in self._ends if name == table_id)
+        return [(end, next((at for at in begins if at >= end), MAX_TSO)) for end in ends]
 
     def _failed(self, statement: StreamStatement) -> Callable[[Problem], None]:
         def failed(problem: Problem) -> None:
@@ -175,7 +184,6 @@ class StreamHistory:
         former = self._partitionings.get(origin)
         classified = classify(text, database=told.database, table_id=told.table_id, before=before, after=after, partitioning=former)
         drops = any(isinstance(event, DropTableEvent) and event.table_id in self._tables for event in classified.events)
-        doubt = doubt or (told.if_it_drops if drops else "")
         like = self._partitionings.get(statement.like) if statement.like else None
         partitioning = partitioning_after(former, text, told.database, like)
         if statement.kind in _BEGINNINGS or any(isinstance(event, RenameTableEvent) for event in classified.events):
@@ -207,6 +215,7 @@ class StreamHistory:
                 partitioning=partitioning_to_text(self._partitionings.get(told.table_id)),
                 collation=self._collations[told.table_id] if told.table_id.table and not gone else "",
                 doubt=doubt,
+                asks=told.if_it_drops if drops else "",
                 unexplained=classified.unexplained,
                 ran_ms=told.ran_ms,
             )
@@ -310,16 +319,19 @@ class StreamHistory:
             match event:
                 case DropTableEvent(dropped):
                     self._tables.pop(dropped, None)
+                    self._ends.add((dropped, told.commit_ts))
                     self._partitionings.pop(dropped, None)
                     gone |= dropped == told.table_id
                 case DropDatabaseEvent(database):
                     for table_id in [t for t in self._tables if t.lies_in(database)]:
                         self._told.add((table_id, told.commit_ts))
+                        self._ends.add((table_id, told.commit_ts))
                         del self._tables[table_id]
                         self._partitionings.pop(table_id, None)
                     gone = True
                 case RenameTableEvent(old, new):
                     moved = self._tables.pop(old, None)
+                    self._ends.add((old, told.commit_ts))
                     self._partitionings[new] = self._partitionings.pop(old, None)
                     self._collations[new] = self._collations.pop(old, "")
                     if moved is not None:

@@ -35,6 +35,7 @@ from headrace.sources.stream.late import late_notices
 from headrace.sources.stream.position import StreamPosition
 from headrace.sources.stream.promises import Promises, absent_notices
 from headrace.sources.stream.reader import BadRecordError, StreamReader
+from headrace.sources.stream.shapeless import rows_without_shape
 from headrace.sources.stream.silent import silent_notices
 from headrace.sources.stream.stage import stage
 from headrace.sources.stream.staged import Staged, StagedSplit, splits
@@ -43,11 +44,6 @@ from headrace.sources.stream.unusable import changes_ahead, records_of_no_table,
 _ANEW = (
     "Load the tables anew, and begin with headrace reset and --start at the commit ts of the copy. Keep records for longer than a "
     "table may be stopped."
-)
-_NO_COLUMNS = "its columns are not known: neither the stream nor the ledger has a schema change of it from before these rows."
-_GIVE_COLUMNS = (
-    "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at "
-    "--start with --schema-from."
 )
 RANGE_BYTES = 8 << 20
 """The approximate maximum that one stage task reads."""
@@ -153,8 +149,7 @@ class StreamEventSource:
             problems=(
                 *(p for p in problems if p.table_id.table),
                 *history.problems,
-                *self._shapeless(staged, history, reached, watermark),
-                *self._before_shapes(staged, history, needed, watermark),
+                *rows_without_shape(staged, history, reached, needed, watermark, self._has_rows),
                 *(changes_ahead(staged, latest) if final else ()),
             ),
             notices=(
@@ -175,35 +170,6 @@ class StreamEventSource:
             passed=place.beginning(staged.begins).passed,
             gone=max((place.of(name).reached_before(at) for name, at in staged.begins.items()), default=0),
         )
-
-    def _shapeless(
-        self, staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int
-    ) -> Iterator[Problem]:
-        """Problems of tables with needed rows whose columns are unknown.
-
-        Above the watermark, their statements may still come.
-        """
-        for table_id in {piece.table_id: None for piece in staged.pieces()}:
-            if not history.versions(table_id):
-                yield from self._unknown_columns(staged, table_id, reached(table_id), watermark)
-
-    def _before_shapes(
-        self, staged: Staged, history: StreamHistory, reached: Callable[[TableId], int], watermark: int
-    ) -> Iterator[Problem]:
-        """Problems of tables with needed rows from before their first schema change, which have the shape from before it.
-
-        Earlier rows of a table that begins with the change do not count.
-        """
-        for table_id in {piece.table_id: None for piece in staged.pieces()}:
-            first = next((version for version, _ in history.versions(table_id)), None)
-            if first is not None and not history.begins(table_id, first):
-                yield from self._unknown_columns(staged, table_id, reached(table_id), min(watermark, first - 1))
-
-    def _unknown_columns(self, staged: Staged, table_id: TableId, above: int, up_to: int) -> Iterator[Problem]:
-        """The problem of a table with rows between two commit ts (TSO) whose columns are unknown, at the first piece with some."""
-        piece = next((piece for piece in staged.pieces_of(table_id) if above < up_to and self._has_rows(piece, above, up_to)), None)
-        if piece is not None:
-            yield Problem(table_id, _NO_COLUMNS, PlaceInStream(piece.partition, piece.first, piece.last), hint=_GIVE_COLUMNS)
 
     def _is_cleared(self, kept: Staged, watermark: int) -> bool:
         """Whether pieces that must be read now are gone, because the work place was cleared. Everything is then staged again.
