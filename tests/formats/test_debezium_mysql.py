@@ -229,9 +229,10 @@ def decoded(*values: bytes, accept_unclear: bool = True, schema: TableSchema = S
 
 
 def test_an_update_gives_its_old_row_and_its_new_one() -> None:
-    found = decoded(row(), row("u", before={"id": 1, "v": 2}, after={"id": 1, "v": None}), row("d"))
+    update = row("u", pos=2000, before={"id": 1, "v": 2}, after={"id": 1, "v": None})
+    found = decoded(row(), update, row("d", pos=3000))
     assert [(change["id"], change["v"]) for change in found] == [(1, 2), (1, 2), (1, None), (1, 2)]
-    assert len({change[COMMIT_TS] for change in found}) == 1
+    assert [change[COMMIT_TS] for change in found] == [BinlogPlace(7, pos).of_row() for pos in (1000, 2000, 2000, 3000)]
 
 
 @pytest.mark.parametrize(

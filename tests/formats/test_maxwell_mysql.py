@@ -56,6 +56,31 @@ def values(of: ColumnType, *lines: bytes, accept_unclear: bool = False) -> list[
     return found
 
 
+@pytest.mark.parametrize("chain", [((1, 2), (2, 3)), ((3, 4), (2, 3))], ids=["up", "one-after-another"])
+def test_changes_at_one_place_whose_keys_follow_each_other_have_no_order(chain: tuple[tuple[int, int], ...]) -> None:
+    moves = [row(type="update", data={"id": new, "v": 1}, old={"id": old}) for old, new in chain]
+    with pytest.raises(BadRecordError, match=r"leaves the key id=., and another one takes it") as found:
+        values(ColumnType(TypeKind.INT), *moves)
+    assert found.value.record == 1
+    in_order = [
+        row(type="update", data={"id": new, "v": 1}, old={"id": old}, xoffset=n, commit=False) for n, (old, new) in enumerate(chain)
+    ]
+    assert len(values(ColumnType(TypeKind.INT), *in_order)) == 4
+
+
+def test_changes_at_one_place_that_share_no_key_may_come_again() -> None:
+    lines = [row(type="update", data={"id": 2, "v": 1}, old={"id": 1}), row(type="update", data={"id": 9, "v": 1}, old={"v": 2})]
+    assert len(values(ColumnType(TypeKind.INT), *lines, *lines)) == 8
+
+
+def test_an_event_that_was_seen_is_known_again_behind_a_long_statement() -> None:
+    """Maxwell tells when a statement began, so one that ends later may have an earlier time."""
+    soon = row(place="binlog.000007:1000", ts=SECOND + 50)
+    long = [row(place=f"binlog.000007:{2000 + 50 * n}", ts=SECOND) for n in range(3)]
+    protocol = MaxwellMySqlProtocol().for_range(Earlier(iter([Messages([1, 2, 3], long), Messages([0], [soon])])))
+    assert protocol.read(Messages([4], [soon])).column("kind").to_pylist() == [RecordKind.ROWS]
+
+
 def test_the_first_message_shows_the_protocol() -> None:
     assert detected(Message(n, None, record.value, 0) for n, record in enumerate(records())) == "maxwell-mysql"
 
@@ -106,8 +131,8 @@ def test_an_update_has_its_old_row_from_the_columns_that_changed() -> None:
     found = values(
         ColumnType(TypeKind.INT),
         row(3, type="update", old={"v": None}),
-        row(4, type="update", old={"id": 7}),
-        row(4, type="delete"),
+        row(4, type="update", old={"id": 7}, place="binlog.000007:2000"),
+        row(4, type="delete", place="binlog.000007:3000"),
     )
     assert found == [None, 3, 4, 4, 4]
 
