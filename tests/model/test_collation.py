@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from collation_weights import Weights, contradictions, read, weighs_supplementary
-from headrace.engine.net import folded
 from headrace.model.collation import fold_text
+from headrace.model.key_forms import folded
 
 TABLES = read()
 # Beyond the basic plane all are one to these collations, so some of them tell enough.

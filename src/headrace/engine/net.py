@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.block import BORN, COMMIT_TS, DIED, KIND, META_COUNT, SEQ, SIGHT, UPDATED_ALONE
-from headrace.model.collation import ASCII_EQUALS, fold_text
 from headrace.model.events import RowKind
+from headrace.model.key_forms import folded, hashes, is_text, without_minus_zero
 
 Codes = npt.NDArray[np.int64]
-_CONTROLS = "[\\x00-\\x1f\\x7f]"
 # The kind of a row that was netted with sights also has the sight flags of its key, and this flag.
 _NETTED = 32
 _KINDS = 3
@@ -198,7 +197,7 @@ def key_codes(block: pa.RecordBatch, key: tuple[str, ...]) -> Codes:
     """A dense integer for each distinct key."""
     codes: Codes | None = None
     for name in key:
-        encoded = pc.dictionary_encode(_without_minus_zero(block.column(name)), null_encoding="encode")
+        encoded = pc.dictionary_encode(without_minus_zero(block.column(name)), null_encoding="encode")
         column = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if codes is None:
             codes = column
@@ -221,7 +220,7 @@ def _ambiguous(
     """
     none = np.zeros(states.num_rows, dtype=bool)
     no_codes = np.zeros(states.num_rows, dtype=np.int64)
-    if not any(_is_text(states.column(name).type) for name in key):
+    if not any(is_text(states.column(name).type) for name in key):
         return none, no_codes
     alone = none
     if SIGHT in states.schema.names:
@@ -261,48 +260,7 @@ def buckets(
     mixed = np.zeros(block.num_rows, dtype=np.uint64)
     for name in key:
         encoded = pc.dictionary_encode(block.column(name), null_encoding="encode")
-        hashes = _hashes(folded(encoded.dictionary, weighs_supplementary=name in weighed))
-        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + hashes[encoded.indices.to_numpy(zero_copy_only=False)]
+        found = hashes(folded(encoded.dictionary, weighs_supplementary=name in weighed))
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + found[encoded.indices.to_numpy(zero_copy_only=False)]
     mixed ^= mixed >> np.uint64(29)
     return np.asarray(mixed % np.uint64(count), dtype=np.int64)
-
-
-def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
-    from pandas.util import hash_array  # loading pandas takes longer than a command that hashes nothing
-
-    if pa.types.is_integer(values.type):
-        return np.asarray(hash_array(values.fill_null(0).to_numpy(zero_copy_only=False)), dtype=np.uint64)
-    return np.asarray(hash_array(np.asarray(values.to_pylist(), dtype=object), categorize=False), dtype=np.uint64)
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
-
-
-def folded(values: pa.Array, *, weighs_supplementary: bool = False) -> pa.Array:
-    """Values in a form that is equal whenever any collation treats the values as equal. Floats become text, integers stay.
-
-    ``weighs_supplementary``: see ``fold_text``. Python handles only texts with control or non-ASCII characters, each distinct text
-    once.
-    """
-    if pa.types.is_floating(values.type):
-        return _without_minus_zero(values).cast(pa.string())
-    if not _is_text(values.type):
-        return values
-    plain = pc.ascii_rtrim(pc.ascii_lower(values), characters=" ")
-    for sign, equal in ASCII_EQUALS:
-        if pc.any(pc.match_substring(plain, sign)).as_py() is True:
-            plain = pc.replace_substring(plain, sign, equal)
-    if pc.any(pc.match_substring(plain, "ss")).as_py() is True:
-        plain = pc.replace_substring_regex(plain, "ss+", "s")  # as in fold_text
-    others = pc.fill_null(pc.or_(pc.invert(pc.string_is_ascii(values)), pc.match_substring_regex(values, _CONTROLS)), False)
-    if not pc.any(others).as_py():
-        return plain
-    distinct = pc.dictionary_encode(values.filter(others))
-    forms = [fold_text(text, weighs_supplementary=weighs_supplementary) for text in distinct.dictionary.to_pylist()]
-    return pc.replace_with_mask(plain, others, pa.array(forms, plain.type).take(distinct.indices))
-
-
-def _without_minus_zero(values: pa.Array) -> pa.Array:
-    """The values with -0.0 as 0.0, because every database treats them as one key."""
-    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
