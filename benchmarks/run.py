@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import binlog, floor, kafka_protocols
+from benchmarks import binlog, floor, kafka_protocols, replay
 from benchmarks.avro import measure_avro
 from benchmarks.kafka import OneRowTopic, binlog_topic, canal_json_topic, many_canal_json
 from benchmarks.latency import poll_seconds, stream_times
@@ -44,6 +44,7 @@ RESULT = Path("bench-result.json")
 _CHANGES = 1_000_000
 _WARM_CHANGES = 150_000
 _BINLOG_CHANGES = 60_000
+_REPLAYED = 100_000
 _TABLES = 1_000
 _ROWS_PER_TABLE = 100
 _STREAM_CUTS = 100
@@ -291,6 +292,16 @@ def measure_binlog(bench: Bench) -> Iterator[Measurement]:
         yield Measurement(f"{name}: against protobuf", spent.protobuf / spent.columnar, "times")
 
 
+def measure_replay_tracker(bench: Bench) -> Iterator[Measurement]:
+    """The progress tracker alone: batches of events against single ones."""
+    yield from replay.measure_tracker(bench.repeats)
+
+
+def measure_replay_detector(bench: Bench) -> Iterator[Measurement]:
+    """The conflict detector alone, against union-set grouping."""
+    yield from replay.measure_detector(_REPLAYED, bench.repeats)
+
+
 def measure_memory(bench: Bench) -> Iterator[Measurement]:
     """The memory of backlogs of some million changes against that of the smallest, each run in a process of its own."""
     smallest: dict[str, float] = {}
@@ -319,6 +330,8 @@ SHORT: dict[str, Measure] = {
     "kafka-stream": measure_kafka_stream,
     "avro": measure_decoding,
     "kafka-protocols": measure_kafka_protocols,
+    "replay-tracker": measure_replay_tracker,
+    "replay-detector": measure_replay_detector,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory, "kafka-memory": measure_kafka_memory}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from threading import Thread
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replay.slots import OWNER_BITS, Numbers, Slots, Touched, touched
+from headrace.replay.slots import OWNER_BITS, Slots, Touched, touched
 
 SPREAD = 0x9E3779B97F4A7C15
 
@@ -30,13 +31,12 @@ class Graph:
 
     def touch(self, *transactions: Sequence[int]) -> set[tuple[int, int]]:
         """The edges from these transactions, each from the later to the earlier one."""
-
-        def reserve() -> tuple[int, int]:
-            self.next += len(transactions)
-            return self.next - len(transactions), self.low
-
-        _, edges = self.slots.touch(of_keys(transactions), reserve)
-        return set(zip(edges.later.tolist(), edges.earlier.tolist(), strict=True))
+        with self.slots.locked(of_keys(transactions)) as slots:
+            edges = slots.touch(self.next, self.low)
+        found = list(zip((edges.later + self.next).tolist(), edges.earlier.tolist(), strict=True))
+        self.next += len(transactions)
+        assert found == sorted(set(found))
+        return set(found)
 
 
 def test_only_the_last_one_that_touched_a_key_is_linked() -> None:
@@ -82,17 +82,14 @@ def test_thousands_of_single_transactions_are_few_runs() -> None:
 
 def test_threads_that_touch_the_same_keys_in_any_order_never_wait_for_each_other() -> None:
     slots = Slots(16)
-    ids: Numbers = np.zeros(1, dtype=np.int64)
+    ids = count()
     edges: list[tuple[int, int]] = []
-
-    def reserve() -> tuple[int, int]:
-        ids[0] += 1
-        return int(ids[0]) - 1, 0
 
     def work(number: int) -> None:
         for n in range(300):
-            _, found = slots.touch(of_keys([[number, 99, n % 7, 50 - n % 7]]), reserve)
-            edges.extend(zip(found.later.tolist(), found.earlier.tolist(), strict=True))
+            with slots.locked(of_keys([[number, 99, n % 7, 50 - n % 7]])) as held:
+                node = next(ids)
+                edges.extend((node, before) for before in held.touch(node, 0).earlier.tolist())
 
     threads = [Thread(target=work, args=(number,), daemon=True) for number in range(4)]
     for thread in threads:
@@ -104,10 +101,10 @@ def test_threads_that_touch_the_same_keys_in_any_order_never_wait_for_each_other
     assert {(n + 1, n) for n in range(1199)} <= set(edges)
 
 
-@pytest.mark.parametrize("count", [0, 3, -1])
-def test_the_number_of_slots_is_a_power_of_two(count: int) -> None:
+@pytest.mark.parametrize("number", [0, 3, -1])
+def test_the_number_of_slots_is_a_power_of_two(number: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
-        Slots(count)
+        Slots(number)
 
 
 def test_keys_whose_hashes_are_equal_keep_their_transactions_in_order() -> None:

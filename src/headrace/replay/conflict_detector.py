@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise, repeat
+from operator import attrgetter
 from threading import Condition, Lock
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.replay.errors import SinkClosedError, SinkFailedError
-from headrace.replay.slots import SLOTS, Numbers, Slots, Touched
+from headrace.replay.slots import SLOTS, Edges, Numbers, Slots, Touched
 from headrace.replay.transactions import TransactionEvents, Transactions
 
-_WAITING = -1
-_EXECUTED = -2
-_LEAST_CAPACITY = 1 << 14
-_SCANNED = 4096
+_BY_NODE = attrgetter("node")
 
 
 @dataclass(frozen=True)
@@ -34,18 +32,18 @@ class Assigned:
     numbers: Numbers
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Batch:
     """Events that were added together, with the id of the first one. Their memory is free when all of them are executed."""
 
     first: int
     events: TransactionEvents
-    lengths: npt.NDArray[np.int64]
+    lengths: list[int]
     nbytes: int
     left: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Entry:
     """A place in a worker's queue."""
 
@@ -54,24 +52,27 @@ class _Entry:
     rows: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Waiting:
-    """A transaction and what it depends on: ids of which it is not known that a worker has them, and the others by worker."""
+    """A transaction that waits. It depends on ``unplaced`` others that wait too, and on so many of each worker in ``at``."""
 
+    node: int
     batch: _Batch
-    number: int
-    unplaced: list[int]
-    placed: dict[int, list[int]] = field(default_factory=dict)
+    unplaced: int
+    at: dict[int, int]
+
+    @property
+    def can_go(self) -> bool:
+        return not self.unplaced and len(self.at) < 2
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Queue:
-    """What a worker has: its queue, and what it took and has not acknowledged. ``rows`` are those of both."""
+    """What a worker has: its queue, and what it took and has not acknowledged."""
 
     ready: Condition
     entries: deque[_Entry] = field(default_factory=deque)
     taken: list[_Entry] = field(default_factory=list)
-    rows: int = 0
 
 
 class ConflictDetector:
@@ -99,12 +100,14 @@ class ConflictDetector:
         self._pending_bytes = 0
         self._pending = 0
         self._failure: Exception | None = None
-        # For each id from _base on: the worker that has it, _WAITING or _EXECUTED. All below _low are executed.
-        self._states = np.full(_LEAST_CAPACITY, _WAITING, dtype=np.int16)
-        self._base = self._low = self._next = 0
-        self._newest_linked = -1
+        self._rows = [0] * workers  # what each worker has queued and taken
+        self._next = 0
+        # Batches that are not executed as a whole, the oldest first. All transactions before the first of them are executed.
+        self._batches: dict[int, _Batch] = {}
+        # A transaction that is in neither of the two is executed.
+        self._worker_of: dict[int, int] = {}
         self._waiting: dict[int, _Waiting] = {}
-        self._watched: dict[int, list[int]] = {}  # who looks again when the transaction of this id gets to a worker, or is executed
+        self._dependents: dict[int, list[_Waiting]] = {}
 
     def add(self, events: TransactionEvents, touched: Touched) -> None:
         """Adds transactions, which come behind all that were added before. ``touched`` are their keys.
@@ -119,117 +122,100 @@ class ConflictDetector:
             self._refuse_if_over()
             self._pending_bytes += nbytes
             self._pending += count
-        first, edges = self._slots.touch(touched, lambda: self._reserve(count))
-        with self._graph:
-            batch = _Batch(first, events, np.diff(events.transactions.starts), nbytes, count)
-            dependent = self._link(batch, edges.later, edges.earlier)
-            free = np.ones(count, dtype=np.bool_)
-            free[dependent] = False
-            self._spread(batch, np.flatnonzero(free))
-            if first < self._newest_linked:  # a later batch was faster, and may wait for this one
-                self._settle([node for n in np.flatnonzero(free).tolist() for node in self._watched.pop(first + n, ())])
-            self._newest_linked = max(self._newest_linked, first)
-            self._settle([first + number for number in dependent])
+        # With the locks of the slots until the edges are noted: others that share a key find these transactions placed or waiting.
+        with self._slots.locked(touched) as slots:
+            with self._graph:
+                batch = _Batch(self._next, events, np.diff(events.transactions.starts).tolist(), nbytes, count)
+                self._next += count
+                self._batches[batch.first] = batch
+                low = next(iter(self._batches))
+            edges = slots.touch(batch.first, low)
+            with self._graph:
+                self._place(batch, edges)
 
-    def _reserve(self, count: int) -> tuple[int, int]:
-        """Ids for new transactions, which wait from now on, and the lowest id that is not executed."""
-        with self._graph:
-            if self._next + count - self._base > len(self._states):
-                alive = self._states[self._low - self._base : self._next - self._base]
-                states = np.full(max(2 * (len(alive) + count), _LEAST_CAPACITY), _WAITING, dtype=np.int16)
-                states[: len(alive)] = alive
-                self._states, self._base = states, self._low
-            first = self._next
-            self._next += count
-            self._states[first - self._base : self._next - self._base] = _WAITING
-            return first, self._low
+    def _place(self, batch: _Batch, edges: Edges) -> None:
+        """Gives the transactions of a batch to workers, or lets them wait: first those without edges, then the others in order."""
+        free = np.ones(batch.left, dtype=np.bool_)
+        free[edges.later] = False
+        self._spread(batch, np.flatnonzero(free))
+        bounds = [*np.flatnonzero(np.diff(edges.later, prepend=-1)).tolist(), len(edges.later)]
+        later, earlier = edges.later.tolist(), edges.earlier.tolist()
+        for start, stop in pairwise(bounds):
+            self._place_behind(batch, later[start], earlier[start:stop])
 
-    def _link(self, batch: _Batch, later: Numbers, earlier: Numbers) -> list[int]:
-        """Notes what the transactions of a batch wait for. Returns the numbers of those that depend on others, in order."""
-        alive = earlier >= self._low
-        alive[alive] = self._states[earlier[alive] - self._base] != _EXECUTED
-        if not alive.any():
-            return []
-        for node, before in zip(later[alive].tolist(), earlier[alive].tolist(), strict=True):
-            waiting = self._waiting.get(node)
-            if waiting is None:
-                self._waiting[node] = _Waiting(batch, node - batch.first, [before])
-            else:
-                waiting.unplaced.append(before)
-        return sorted(set((later[alive] - batch.first).tolist()))
+    def _place_behind(self, batch: _Batch, number: int, earlier: list[int]) -> None:
+        unplaced = 0
+        at: dict[int, int] = {}
+        for before in earlier:
+            worker = self._worker_of.get(before)
+            if worker is not None:
+                at[worker] = at.get(worker, 0) + 1
+            elif before in self._waiting:
+                unplaced += 1
+        if not unplaced and len(at) < 2:
+            self._assign(batch, number, next(iter(at)) if at else self._least_busy())
+            return
+        node = batch.first + number
+        waiting = self._waiting[node] = _Waiting(node, batch, unplaced, at)
+        for before in earlier:
+            if before in self._worker_of or before in self._waiting:
+                self._dependents.setdefault(before, []).append(waiting)
 
     def _spread(self, batch: _Batch, numbers: Numbers) -> None:
         """Gives transactions without dependencies to the workers that have least to do, some neighbours to each."""
         if not len(numbers):
             return
-        ends = np.cumsum(batch.lengths[numbers])
+        ends = np.cumsum(np.diff(batch.events.transactions.starts)[numbers])
         rows_each = min(self._most_rows, math.ceil(int(ends[-1]) / len(self._queues)))
         start = rows_before = 0
         while start < len(numbers):
             stop = max(int(ends.searchsorted(rows_before + rows_each, side="right")), start + 1)
             chunk, rows, worker = numbers[start:stop], int(ends[stop - 1]) - rows_before, self._least_busy()
-            self._states[batch.first - self._base + chunk] = worker
+            self._worker_of.update(zip((chunk + batch.first).tolist(), repeat(worker), strict=False))
             self._put(worker, _Entry(batch, chunk.tolist(), rows))
             start, rows_before = stop, rows_before + rows
 
     def _least_busy(self) -> int:
-        return min(range(len(self._queues)), key=lambda worker: self._queues[worker].rows)
+        return self._rows.index(min(self._rows))
 
     def _put(self, worker: int, entry: _Entry) -> None:
         queue = self._queues[worker]
         queue.entries.append(entry)
-        queue.rows += entry.rows
+        self._rows[worker] += entry.rows
         queue.ready.notify()
 
-    def _settle(self, nodes: Sequence[int]) -> None:
-        """Gives those of the waiting transactions to workers that can go, and then those that waited for them."""
-        ahead = deque(nodes)
-        while ahead:
-            node = ahead.popleft()
-            waiting = self._waiting.get(node)
-            worker = None if waiting is None else self._worker_for(node, waiting)
-            if waiting is None or worker is None:
-                continue
-            del self._waiting[node]
-            self._states[node - self._base] = worker
-            queue, rows = self._queues[worker], int(waiting.batch.lengths[waiting.number])
-            newest = queue.entries[-1] if queue.entries else None
-            if newest is not None and newest.batch is waiting.batch and newest.rows + rows <= self._most_rows:
-                newest.numbers.append(waiting.number)
-                newest.rows += rows
-                queue.rows += rows
-            else:
-                self._put(worker, _Entry(waiting.batch, [waiting.number], rows))
-            ahead.extend(self._watched.pop(node, ()))
+    def _assign(self, batch: _Batch, number: int, worker: int) -> None:
+        """Puts one transaction at the end of a worker's queue."""
+        self._worker_of[batch.first + number] = worker
+        rows, entries = batch.lengths[number], self._queues[worker].entries
+        if entries and entries[-1].batch is batch and entries[-1].rows + rows <= self._most_rows:
+            entries[-1].numbers.append(number)
+            entries[-1].rows += rows
+            self._rows[worker] += rows
+        else:
+            self._put(worker, _Entry(batch, [number], rows))
 
-    def _worker_for(self, node: int, waiting: _Waiting) -> int | None:
-        """The worker at which everything is that the transaction still depends on; any, if nothing is left; ``None``: it waits.
+    def _let_go(self, nodes: set[_Waiting], worker: int) -> None:
+        """Gives waiting transactions to workers, in order, and then those that only waited for them.
 
-        A transaction that waits watches one that no worker has, or one of each worker: watching all that it depends on would take
-        the square of their number if it is large.
+        One that depends on nothing any more goes to ``worker``, which has just become free, as long as it can take it with its next
+        rows: so one write holds many of them.
         """
-        unplaced, placed = waiting.unplaced, waiting.placed
-        while unplaced:
-            state = self._state_of(unplaced[-1])
-            if state == _WAITING:
-                self._watched.setdefault(unplaced[-1], []).append(node)
-                return None
-            before = unplaced.pop()
-            if state != _EXECUTED:
-                placed.setdefault(state, []).append(before)
-        for worker, nodes in [*placed.items()]:
-            while nodes and self._state_of(nodes[-1]) == _EXECUTED:
-                nodes.pop()
-            if not nodes:
-                del placed[worker]
-        if len(placed) > 1:
-            for nodes in placed.values():
-                self._watched.setdefault(nodes[-1], []).append(node)
-            return None
-        return next(iter(placed)) if placed else self._least_busy()
-
-    def _state_of(self, node: int) -> int:
-        return int(self._states[node - self._base]) if node >= self._low else _EXECUTED
+        ahead = deque(sorted(nodes, key=_BY_NODE))
+        while ahead:
+            waiting = ahead.popleft()
+            if self._waiting.pop(waiting.node, None) is None:
+                continue
+            if waiting.at:
+                chosen = next(iter(waiting.at))
+            else:
+                chosen = worker if self._rows[worker] < self._most_rows else self._least_busy()
+            self._assign(waiting.batch, waiting.node - waiting.batch.first, chosen)
+            for dependent in self._dependents.get(waiting.node, ()):
+                dependent.unplaced -= 1
+                dependent.at[chosen] = dependent.at.get(chosen, 0) + 1
+                if dependent.can_go:
+                    ahead.append(dependent)
 
     def take(self, worker: int, seconds: float | None = None) -> list[Assigned] | None:
         """The next transactions of a worker, in the order in which it must execute them.
@@ -255,34 +241,30 @@ class ConflictDetector:
         queue = self._queues[worker]
         with self._graph:
             taken, queue.taken = queue.taken, []
-        numbers = [np.array(entry.numbers, dtype=np.int64) for entry in taken]
-        for entry, of_entry in zip(taken, numbers, strict=True):
-            entry.batch.events.acknowledge(of_entry)
+        executed: dict[int, tuple[_Batch, list[int]]] = {}
+        for entry in taken:
+            executed.setdefault(entry.batch.first, (entry.batch, []))[1].extend(entry.numbers)
+        for batch, numbers in executed.values():
+            batch.events.acknowledge(np.array(numbers, dtype=np.int64))
         with self._graph:
-            for entry, of_entry in zip(taken, numbers, strict=True):
-                batch = entry.batch
-                self._states[batch.first - self._base + of_entry] = _EXECUTED
-                queue.rows -= entry.rows
-                self._pending -= len(of_entry)
-                batch.left -= len(of_entry)
-                if not batch.left:
-                    self._pending_bytes -= batch.nbytes
-            if self._watched:
-                ids = (entry.batch.first + n for entry in taken for n in entry.numbers)
-                self._settle(sorted({node for executed in ids for node in self._watched.pop(executed, ())}))
-            self._lift_low()
-            self._room.notify_all()
+            self._rows[worker] -= sum(entry.rows for entry in taken)
+            ready: set[_Waiting] = set()
+            for batch, numbers in executed.values():
+                for node in [batch.first + number for number in numbers]:
+                    del self._worker_of[node]
+                    if node in self._dependents:
+                        ready.update(_without(self._dependents.pop(node), worker))
+                self._release(batch, len(numbers))
+            self._let_go(ready, worker)
 
-    def _lift_low(self) -> None:
-        """Finds the lowest id that is not executed."""
-        while self._low < self._next:
-            start = self._low - self._base
-            alive = self._states[start : min(start + _SCANNED, self._next - self._base)] != _EXECUTED
-            found = int(alive.argmax())
-            if alive[found]:
-                self._low += found
-                return
-            self._low += len(alive)
+    def _release(self, batch: _Batch, count: int) -> None:
+        """So many transactions of the batch are executed."""
+        self._pending -= count
+        batch.left -= count
+        if not batch.left:
+            del self._batches[batch.first]
+            self._pending_bytes -= batch.nbytes
+            self._room.notify_all()
 
     def give_back(self, worker: int) -> None:
         """Puts what the worker took and did not acknowledge back to the front of its queue, in order: its successor takes it again.
@@ -328,3 +310,14 @@ class ConflictDetector:
             raise SinkClosedError(self._failure.message)
         if self._failure is not None:
             raise SinkFailedError(f"The sink failed: {self._failure}") from self._failure
+
+
+def _without(dependents: list[_Waiting], worker: int) -> Iterator[_Waiting]:
+    """Those of the dependents that can go, now that one of their dependencies is executed by a worker."""
+    for waiting in dependents:
+        if waiting.at[worker] == 1:
+            del waiting.at[worker]
+        else:
+            waiting.at[worker] -= 1
+        if waiting.can_go:
+            yield waiting

@@ -42,8 +42,8 @@ class ProgressTracker:
 
     def add_event(self) -> Callable[[], None]:
         """Adds one event. The result acknowledges it."""
-        event = self.add_events(1)
-        return lambda: self.acknowledge(event)
+        (event,) = self.add_events(1)
+        return lambda: self._acknowledge_one(event)
 
     def add_events(self, count: int) -> range:
         """Adds events, and returns their ids."""
@@ -67,6 +67,13 @@ class ProgressTracker:
             if low < self._released:
                 ids = ids[ids >= self._released]
             self._set(ids - self._released)
+            self._changed.notify_all()
+
+    def _acknowledge_one(self, event: int) -> None:
+        with self._changed:
+            if event >= self._released:
+                buffer, place = divmod(event - self._released, self._buffer_bytes * 8)
+                self._buffers[buffer][place // 8] |= 1 << place % 8
             self._changed.notify_all()
 
     def _set(self, places: Numbers) -> None:
@@ -153,6 +160,11 @@ class ProgressTracker:
         """How many buffers are held."""
         with self._changed:
             return len(self._buffers)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the buffers that are held."""
+        return self.buffers * self._buffer_bytes
 
     @property
     def waiting(self) -> int:

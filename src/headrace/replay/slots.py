@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
@@ -25,6 +25,8 @@ SLOTS = 8
 _SLOT_SHIFT = 64 - OWNER_BITS
 _SMALL_RUN = 8192
 """Runs of together at most so many keys are merged, so that single transactions do not become a run each."""
+_PLACES = 1 << 17
+_PLACE_MASK = np.uint64(_PLACES - 1)
 
 
 def touched(hashes: Keys, owners: Keys) -> Touched:
@@ -36,7 +38,10 @@ def touched(hashes: Keys, owners: Keys) -> Touched:
 
 @dataclass(frozen=True)
 class Edges:
-    """``later[i]`` must not run before ``earlier[i]``: ids of transactions (int64). No pair comes twice for one key."""
+    """``later[i]``, the number of a transaction that touches keys now, must not run before ``earlier[i]``, an id (int64).
+
+    In the order of ``later``, and without repeats.
+    """
 
     later: Numbers
     earlier: Numbers
@@ -57,20 +62,29 @@ class _Slot:
     def __init__(self) -> None:
         self.lock = Lock()
         self._runs: list[_Run] = []
+        # For each place the first id of the transactions that last touched any of its keys together. Most keys are new: one look
+        # here tells that, and not one in each run.
+        self._newest = np.full(_PLACES, -1, dtype=np.int64)
 
-    def last(self, keys: Keys) -> Numbers:
-        """The last transaction that touched each key, -1 for none. ``keys`` are sorted."""
+    def last(self, keys: Keys, low: int) -> Numbers:
+        """The last transaction that touched each key, -1 for none. ``keys`` are sorted. All below ``low`` are executed."""
         found = np.full(len(keys), -1, dtype=np.int64)
-        for run in self._runs:  # the newest last, so that it counts
-            places = np.searchsorted(run.keys, keys)
+        known = np.flatnonzero(self._newest[(keys & _PLACE_MASK).astype(np.int64)] >= low)
+        looked_for = keys[known]
+        for run in self._runs if len(known) else ():  # the newest last, so that it counts
+            places = np.searchsorted(run.keys, looked_for)
             places[places == len(run.keys)] = 0
-            hits = np.flatnonzero(run.keys[places] == keys)
+            hits = np.flatnonzero(run.keys[places] == looked_for)
             if len(hits):
-                found[hits] = run.last[places[hits]]
+                found[known[hits]] = run.last[places[hits]]
         return found
 
-    def put(self, keys: Keys, last: Numbers, low: int) -> None:
-        """Notes who touched these keys last, and forgets transactions below ``low``: they are executed."""
+    def put(self, keys: Keys, first: int, last: Numbers, low: int) -> None:
+        """Notes who touched these keys last, and forgets transactions below ``low``: they are executed.
+
+        ``first``: the id of the first transaction of those that touch keys together. All of them count as executed when all are.
+        """
+        self._newest[(keys & _PLACE_MASK).astype(np.int64)] = first
         self._runs = [run for run in self._runs if run.newest >= low]
         new = _Run(keys, last, int(last.max()))
         while self._runs and len(self._runs[-1].keys) <= 2 * len(new.keys) <= _SMALL_RUN:
@@ -106,32 +120,22 @@ class Slots:
         step = (1 << _SLOT_SHIFT) // count
         self._bounds = np.array([step * number for number in range(1, count)], dtype=np.uint64)
 
-    def touch(self, touched: Touched, reserve: Callable[[], tuple[int, int]]) -> tuple[int, Edges]:
-        """Lets transactions touch their keys. Returns the id of the first one, from which they are numbered, and the edges.
-
-        ``reserve`` is called while the slots are locked. It returns the first id, which must be above all ids before, and the id
-        below which all transactions are executed.
-        """
+    @contextmanager
+    def locked(self, touched: Touched) -> Iterator[LockedSlots]:
+        """The slots of these keys, with their locks."""
         keys = touched >> np.uint64(OWNER_BITS)
         owners = (touched & np.uint64(MOST_TRANSACTIONS - 1)).astype(np.int64)
         repeats = keys[1:] == keys[:-1]
         heads, tails = np.ones(len(keys), dtype=np.bool_), np.ones(len(keys), dtype=np.bool_)
         heads[1:] = ~repeats
         tails[:-1] = ~repeats
-        distinct, first_owners, last_owners = keys[heads], owners[heads], owners[tails]
+        distinct = keys[heads]
+        within = (owners[1:][repeats], owners[:-1][repeats])
         with ExitStack() as locks:
             parts = list(self._parts(distinct))
             for slot, _, _ in parts:
                 locks.enter_context(slot.lock)
-            first, low = reserve()
-            before = np.empty(len(distinct), dtype=np.int64)
-            for slot, start, stop in parts:
-                before[start:stop] = slot.last(distinct[start:stop])
-                slot.put(distinct[start:stop], first + last_owners[start:stop], low)
-        linked = np.flatnonzero(before >= low)
-        later = np.concatenate((owners[1:][repeats], first_owners[linked])) + first
-        earlier = np.concatenate((owners[:-1][repeats] + first, before[linked]))
-        return first, Edges(later, earlier)
+            yield LockedSlots(parts, distinct, owners[heads], owners[tails], within)
 
     def _parts(self, keys: Keys) -> Iterator[tuple[_Slot, int, int]]:
         """The slots of these sorted keys in order, each with the start and end of its keys."""
@@ -143,3 +147,37 @@ class Slots:
     def __len__(self) -> int:
         """How many keys are held."""
         return sum(map(len, self._slots))
+
+
+@dataclass(frozen=True)
+class LockedSlots:
+    """The slots of keys that are touched together, each with the start and end of its keys. Only while the locks are held."""
+
+    _parts: Sequence[tuple[_Slot, int, int]]
+    _keys: Keys
+    _first: Numbers
+    """The first transaction that touches each key, and the last one."""
+    _last: Numbers
+    _within: tuple[Numbers, Numbers]
+    """The edges between transactions that touch keys now, both as numbers."""
+
+    def touch(self, first: int, low: int) -> Edges:
+        """Lets the transactions touch their keys. They get the ids from ``first`` on, above all before.
+
+        All transactions with ids below ``low`` are executed; it is the first id of those of an earlier call, or ``first``.
+        """
+        before = np.empty(len(self._keys), dtype=np.int64)
+        for slot, start, stop in self._parts:
+            before[start:stop] = slot.last(self._keys[start:stop], low)
+            slot.put(self._keys[start:stop], first, first + self._last[start:stop], low)
+        linked = np.flatnonzero(before >= low)
+        later = np.concatenate((self._within[0], self._first[linked]))
+        earlier = np.concatenate((self._within[1] + first, before[linked]))
+        if not len(later):
+            return Edges(later, earlier)
+        # One number for each edge: those of one transaction are then together, and its repeats side by side. Most transactions that
+        # share one key share several, those of a row.
+        span = first + MOST_TRANSACTIONS - low
+        pairs = np.sort(later * span + (earlier - low))
+        pairs = pairs[np.concatenate(([True], pairs[1:] != pairs[:-1]))]
+        return Edges(pairs // span, pairs % span + low)
