@@ -15,7 +15,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 FOR_CONTRIBUTORS = {
     ROOT / "CONTRIBUTING.md",
     PAGE,
-    *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "performance", "types-and-ddl")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "performance", "sink-component", "types-and-ddl")),
 }
 FOR_USERS = [path for path in PAGES if path not in FOR_CONTRIBUTORS and path.parent.name != "decisions"]
 

@@ -54,16 +54,15 @@ class _Entry:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A transaction that waits. It depends on ``unplaced`` others that wait too, and on so many of each worker in ``at``."""
+    """A transaction that waits. It depends on ``unplaced`` others that wait too, and on so many of each worker in ``at``.
+
+    It can go when all that it depends on is at one worker, or executed.
+    """
 
     node: int
     batch: _Batch
     unplaced: int
     at: dict[int, int]
-
-    @property
-    def can_go(self) -> bool:
-        return not self.unplaced and len(self.at) < 2
 
 
 @dataclass(eq=False, slots=True)
@@ -144,22 +143,27 @@ class ConflictDetector:
             self._place_behind(batch, later[start], earlier[start:stop])
 
     def _place_behind(self, batch: _Batch, number: int, earlier: list[int]) -> None:
-        unplaced = 0
+        alive: list[int] = []
         at: dict[int, int] = {}
         for before in earlier:
             worker = self._worker_of.get(before)
             if worker is not None:
                 at[worker] = at.get(worker, 0) + 1
+                alive.append(before)
             elif before in self._waiting:
-                unplaced += 1
+                alive.append(before)
+        unplaced = len(alive) - sum(at.values())
         if not unplaced and len(at) < 2:
             self._assign(batch, number, next(iter(at)) if at else self._least_busy())
             return
         node = batch.first + number
         waiting = self._waiting[node] = _Waiting(node, batch, unplaced, at)
-        for before in earlier:
-            if before in self._worker_of or before in self._waiting:
-                self._dependents.setdefault(before, []).append(waiting)
+        for before in alive:
+            dependents = self._dependents.get(before)
+            if dependents is None:
+                self._dependents[before] = [waiting]
+            else:
+                dependents.append(waiting)
 
     def _spread(self, batch: _Batch, numbers: Numbers) -> None:
         """Gives transactions without dependencies to the workers that have least to do, some neighbours to each."""
@@ -214,7 +218,7 @@ class ConflictDetector:
             for dependent in self._dependents.get(waiting.node, ()):
                 dependent.unplaced -= 1
                 dependent.at[chosen] = dependent.at.get(chosen, 0) + 1
-                if dependent.can_go:
+                if not dependent.unplaced and len(dependent.at) < 2:
                     ahead.append(dependent)
 
     def take(self, worker: int, seconds: float | None = None) -> list[Assigned] | None:
@@ -315,9 +319,11 @@ class ConflictDetector:
 def _without(dependents: list[_Waiting], worker: int) -> Iterator[_Waiting]:
     """Those of the dependents that can go, now that one of their dependencies is executed by a worker."""
     for waiting in dependents:
-        if waiting.at[worker] == 1:
-            del waiting.at[worker]
-        else:
-            waiting.at[worker] -= 1
-        if waiting.can_go:
+        at = waiting.at
+        left = at[worker] - 1
+        if left:
+            at[worker] = left
+            continue
+        del at[worker]
+        if len(at) < 2 and not waiting.unplaced:
             yield waiting
