@@ -24,9 +24,7 @@ OTHER_BINLOG = (
     "order of changes is not known."
 )
 
-_NO_ORDER = (
-    "A change of an event of the binlog leaves the key {key}, and another one takes it. Which was first is not shown."
-)
+_NO_ORDER = "A change of an event of the binlog leaves the key {key}, and another one takes it. Which was first is not shown."
 _LOAD_ANEW = (
     "Give the record up, and load the table anew. With Maxwell, set output_xoffset=true, and keep transactions below 2,000 rows."
 )
