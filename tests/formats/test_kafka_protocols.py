@@ -300,8 +300,8 @@ def lines_of(*messages: object) -> list[bytes]:
 def test_texts_with_json_do_not_have_messages_read_one_by_one() -> None:
     null = {"b": cell(15, 64, None)}
     rows = [{"u": open_row(**null)}, *({"u": open_row(b=cell(15, 64, text)), "p": null} for text in NULLS)]
-    found = OpenRowReader(T).parse(lines_of(*rows))
-    assert [row["u"]["b"]["v"] for row in found.to_pylist()] == [None, *NULLS]
+    reader = OpenRowReader(T)
+    assert reader.images(reader.parse(lines_of(*rows))).new[1].to_pylist() == [None, *NULLS]
     data = [simple_message("INSERT", data=simple_row(b=text, c=None)) for text in NULLS]
     assert [row["data"]["b"] for row in SimpleRowReader(T).parse(lines_of(*data)).to_pylist()] == NULLS
 

@@ -24,6 +24,8 @@ class RowHeads:
     tables: pa.StringArray
     commit_ts: npt.NDArray[np.int64]
     """TSO."""
+    lines: pa.BinaryArray | None = None
+    """What a record keeps of each message; ``None`` if that is the message."""
 
 
 def by_beginning(values: pa.Array, behind: bytes, longest: int) -> tuple[npt.NDArray[np.int64], list[bytes]]:
@@ -80,6 +82,32 @@ def names_of(
     places = pa.array(np.where(numbers < 0, len(names), numbers))
     databases, tables = (pa.array([name and name[place] for name in known], pa.string()).take(places) for place in (0, 1))
     return np.array([name is not None for name in known])[numbers], databases, tables
+
+
+def whole_text(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A copy of all values (binary, none of them null) as one text, and where each begins and ends in it."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
+    content = values.buffers()[2] or b""
+    text = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]].copy()
+    offsets -= offsets[0]
+    return text, offsets[:-1], offsets[1:]
+
+
+def pieces(text: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.bytes_]:
+    """The pieces of a text of one length, from each of its places on. They share its memory.
+
+    NumPy drops zero bytes at the end of a piece, so what is compared with them must end with another byte.
+    """
+    return np.ndarray((max(len(text) - length + 1, 0),), f"S{length}", text, strides=(1,))
+
+
+def cut(text: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
+    """Parts of a text of less than 2 GiB, which do not overlap and come in their order."""
+    offsets = np.stack([begins, ends], axis=1).ravel().astype(np.int32)
+    if not len(offsets):
+        return pa.array([], pa.binary())
+    parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    return parts.take(pa.array(np.arange(0, len(offsets), 2)))
 
 
 def numbers_in(values: pa.Array, start: int, stop: int) -> npt.NDArray[np.int64]:

@@ -34,12 +34,12 @@ _NAMED = (
     rb'"db":"([^"\\\x00-\x1f]+)","table":"([^"\\\x00-\x1f]+)",'
 )
 _TABLE = re.compile(_NAMED)
-_ROW = re.compile(
+ROW = re.compile(
     _NAMED + rb'"server_id":0,"gtid":null,"file":"","pos":0,"row":0,"thread":0,"query":null,"commit_ts":([1-9][0-9]{0,18}),'
     rb'(?:"start_ts":[0-9]+,)?"cluster_id":"[^"\\]*"\},"ts_ms":[0-9]+,"transaction":null,"op":"([cud])",'
 )
 _BEGINNING = re.compile(rb'\s*\{"payload":\{"source":\{[^{}\\]*?"connector":"TiCDC",')
-_SCHEMA, _END = b'},"schema":{', b"}}"
+SCHEMA, END = b'},"schema":{', b"}}"
 _LINE = b'{"op":"'
 
 
@@ -135,11 +135,11 @@ def read_about(values: Sequence[bytes], schemas: dict[bytes, bytes]) -> AboutMes
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     tail, beginning = b"", b""  # the schema behind the row before, with what is around it, and what begins its line
     for number, value in enumerate(values):
-        row = _ROW.match(value)
+        row = ROW.match(value)
         if row is not None:
             begin = row.end()
-            if len(tail) <= len(_END) or not value.endswith(tail):  # the end of each message is also that of one with a schema
-                tail, beginning = _sound_tail(value, begin, schemas)
+            if len(tail) <= len(END) or not value.endswith(tail):  # the end of each message is also that of one with a schema
+                tail, beginning = sound_tail(value, begin, schemas)
             database, table, digits, operation = row.groups()
             name, commit_ts = names.get((database, table)), int(digits)
             if name is None:
@@ -162,17 +162,17 @@ def _decoded(name: bytes) -> str:
         return ""
 
 
-def _sound_tail(value: bytes, begin: int, schemas: dict[bytes, bytes]) -> tuple[bytes, bytes]:
+def sound_tail(value: bytes, begin: int, schemas: dict[bytes, bytes]) -> tuple[bytes, bytes]:
     """What is behind the members of a row's payload, which begin at ``begin``, and what the row's line begins with.
 
     The first is empty if it is not what TiCDC writes there.
     """
-    end = value.find(_SCHEMA, begin)
-    if not value.endswith(_END):
+    end = value.find(SCHEMA, begin)
+    if not value.endswith(END):
         return b"", b""
     if end < 0:
-        return _END, _LINE
-    schema = value[end + len(_SCHEMA) - 1 : -1]
+        return END, _LINE
+    schema = value[end + len(SCHEMA) - 1 : -1]
     beginning = schemas.get(schema)
     if beginning is None:
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.base import BytesOrTextError, DecodeError
+from headrace.formats.alike_lines import ShapedLines, read_shaped
+from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
 from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
+from headrace.formats.open_shapes import VALUE, OpenShape, open_shape
 from headrace.formats.row_images import BoolArray, Change, Images, handle_names, is_binary_type, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, timestamps_to_utc
 from headrace.model.table import Column, TableSchema, folded_name
@@ -31,6 +33,7 @@ _BINARY_FLAG = 1
 _NULL_CODE = 6
 _SIDES = ("u", "p", "d")
 _OLD_LOST = "old_lost"
+_CHANGE = "change"
 _SHOWN = 100
 _BLOBS = frozenset({249, 250, 251, 252})
 _STRINGS = frozenset({15, 253, 254})
@@ -70,8 +73,62 @@ class OpenRowReader:
         """See ``LineReader.single_schema``."""
         return self._row_schema.append(pa.field(_OLD_LOST, pa.bool_()))
 
+    @cached_property
+    def _values_schema(self) -> pa.Schema:
+        """Of rows of which only the values were read, see :meth:`_images_of_values`."""
+        row = pa.struct([pa.field(column.name, _value_type(column.type)) for column in self.schema.row_columns])
+        return pa.schema([(_CHANGE, pa.int8()), ("new", row), ("old", row)])
+
     def parse(self, lines: Sequence[bytes]) -> pa.RecordBatch:
-        """See ``LineReader.parse``. A column without a value looks like NULL to Arrow, and so do its lines like those with one."""
+        """See ``LineReader.parse``. Lines of few shapes are read by these, and others member by member."""
+        try:
+            return self._parse_values(lines)
+        except ValueError:
+            return self._parse_members(lines)
+
+    def _parse_values(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """The values of lines of few shapes. Raises ValueError."""
+        types = {column.name: _value_type(column.type) for column in self.schema.row_columns}
+        parts = read_shaped(lines, VALUE, lambda line: open_shape(line, types))
+        found = pa.concat_batches([self._rows_of(part) for part in parts])
+        if len(parts) == 1:
+            return found
+        return found.take(pa.array(np.argsort(np.concatenate([part.numbers for part in parts]))))
+
+    def _rows_of(self, lines: ShapedLines[OpenShape]) -> pa.RecordBatch:
+        """The rows in lines of a shape, as :attr:`_values_schema`. Raises ValueError if they are not those of the table."""
+        rows: dict[str, dict[str, pa.Array]] = {}
+        for cell, values in zip(lines.shape.cells, lines.values, strict=True):
+            column = self.schema.row_columns_by_name[folded_name(cell.name)]
+            if values.null_count < len(values) and not _is_written_as(column.type, cell.code, cell.flags):
+                raise ValueError("a value is of another type")
+            rows.setdefault(cell.side, {})[cell.name] = values
+        if not self._has_columns(rows):
+            raise ValueError("a row lacks a column")
+        change = Change.DELETE if "d" in rows else Change.UPDATE if "p" in rows else Change.INSERT
+        new = self._row(rows.get("u", rows.get("d", {})), {}, len(lines.numbers))
+        old = self._row(rows["p"], rows["u"], len(lines.numbers)) if "p" in rows else new
+        return pa.record_batch([pa.repeat(pa.scalar(change, pa.int8()), len(new)), new, old], schema=self._values_schema)
+
+    def _has_columns(self, rows: Mapping[str, Mapping[str, object]]) -> bool:
+        try:
+            self._require(rows)
+        except SchemaMismatchError:
+            return False
+        return True
+
+    def _row(self, row: Mapping[str, pa.Array], otherwise: Mapping[str, pa.Array], count: int) -> pa.StructArray:
+        of = self._values_schema.field("new").type
+        values = [row.get(field.name, otherwise.get(field.name)) for field in of]
+        return pa.StructArray.from_arrays(
+            [pa.nulls(count, field.type) if found is None else found for field, found in zip(of, values, strict=True)], fields=of
+        )
+
+    def _parse_members(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """Lines with all members of columns. Raises ValueError.
+
+        A column without a value looks like NULL to Arrow, and so do its lines like those with one.
+        """
         found = read_lines(lines, self._row_schema, unexpected="error")
         texts, names = b"\n".join(lines), [column.name for column in self.schema.row_columns]
         named = sum(len(column) - column.null_count for side in found.columns for column in side.flatten())
@@ -82,6 +139,12 @@ class OpenRowReader:
 
     def images(self, lines: pa.RecordBatch) -> Images:
         """See ``LineReader.images``."""
+        if _CHANGE in lines.schema.names:
+            new, old = (lines.column(side).flatten() for side in ("new", "old"))
+            return Images(lines.column(_CHANGE).to_numpy(), new, old)
+        return self._images_of_members(lines)
+
+    def _images_of_members(self, lines: pa.RecordBatch) -> Images:
         sides = [lines.column(side) for side in _SIDES]
         has_new, has_old, has_gone = (pc.is_valid(side).to_numpy(False) for side in sides)
         if (has_new == has_gone).any() or (has_old & has_gone).any():
@@ -116,18 +179,17 @@ class OpenRowReader:
         sides = {side: members[side] for side in _SIDES if members.get(side) is not None}
         if sides.keys() not in ({"u"}, {"u", "p"}, {"d"}):
             raise DecodeError("The message has neither a new row in u nor a deleted one in d.", value=_shown(line))
-        rows: dict[str, object] = {}
+        rows: dict[str, dict[str, object]] = {}
         lost = False
         for side, row in sides.items():
             if not isinstance(row, Members):
                 raise DecodeError(f"The row in {side} is not a JSON object.", value=_shown(line))
             rows[side] = self._columns(row)
         if "p" in sides:
-            before, after, old = sides["p"], sides["u"], rows["p"]
+            before, after = sides["p"], sides["u"]
             assert isinstance(before, Members)
             assert isinstance(after, Members)
-            assert isinstance(old, dict)
-            lost = self._attribute(before, after, old)
+            lost = self._attribute(before, after, rows["p"])
         self._require(rows)
         if lost:
             del rows["p"]
@@ -161,10 +223,9 @@ class OpenRowReader:
             raise DecodeError("The message does not say to which columns values of the old row belong.")
         return lost
 
-    def _require(self, rows: Mapping[str, object]) -> None:
+    def _require(self, rows: Mapping[str, Collection[str]]) -> None:
         """Raises SchemaMismatchError if a row lacks a column that it must have."""
         for side, row in rows.items():
-            assert isinstance(row, dict)
             if side != "p":
                 require_columns(self.schema, row, whole=side == "u")
 

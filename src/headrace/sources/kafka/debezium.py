@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from headrace.formats.debezium_heads import read_row_heads
 from headrace.formats.debezium_messages import DebeziumKind, bytes_of_statement, read_about, read_statement_message
 from headrace.formats.debezium_rows import DebeziumRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
-from headrace.sources.kafka.line_records import rows_of_lines
+from headrace.sources.kafka.line_records import records_of, rows_of_lines
 from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.stream.records import RECORDS, RecordKind
 
@@ -40,6 +41,9 @@ class DebeziumProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. Empty messages are left out."""
+        return records_of(messages, lambda values: read_row_heads(values, self._schemas), self._read_others)
+
+    def _read_others(self, messages: Messages) -> pa.RecordBatch:
         about = read_about(messages.values, self._schemas)
         columns = [
             pa.array([messages.offsets[number] for number in about.numbers], pa.int64()),

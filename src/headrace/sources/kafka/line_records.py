@@ -25,14 +25,20 @@ def records_of(
     text = b"".join(messages.values)
     if b"\n" in text or b"\r" in text:
         heads.is_regular[[number for number, value in enumerate(messages.values) if b"\n" in value or b"\r" in value]] = False
+    lines = values if heads.lines is None else heads.lines
     kinds = pa.array(np.full(len(values), RecordKind.ROWS, np.int8))
-    columns = [pa.array(messages.offsets, pa.int64()), kinds, heads.databases, heads.tables, pa.array(heads.commit_ts), values]
+    columns = [pa.array(messages.offsets, pa.int64()), kinds, heads.databases, heads.tables, pa.array(heads.commit_ts), lines]
     rows = pa.record_batch(columns, schema=RECORDS)
     if heads.is_regular.all():
         return rows
     rest = np.flatnonzero(~heads.is_regular).tolist()
     others = read_others(Messages([messages.offsets[number] for number in rest], [messages.values[number] for number in rest]))
-    together = pa.concat_batches([rows.filter(pa.array(heads.is_regular)), others])
+    return in_order(rows.filter(pa.array(heads.is_regular)), others)
+
+
+def in_order(*parts: pa.RecordBatch) -> pa.RecordBatch:
+    """Records of different messages in the order of their offsets."""
+    together = pa.concat_batches(parts)
     return together.take(pa.array(np.argsort(together.column("offset").to_numpy(), kind="stable")))
 
 

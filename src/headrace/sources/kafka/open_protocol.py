@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.formats.compressed_values import uncompressed
+from headrace.formats.open_frames import split_rows
 from headrace.formats.open_messages import (
     EventKey,
     EventKind,
@@ -23,9 +26,9 @@ from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
-from headrace.sources.kafka.line_records import rows_of_lines
+from headrace.sources.kafka.line_records import in_order, rows_of_lines
 from headrace.sources.kafka.protocol import Messages, statement_in_text
-from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
+from headrace.sources.stream.records import RECORDS, RecordKind, RecordRow, record_batch
 
 _BROKEN_LINE = (
     "a row's event is empty, or it has line breaks between its parts or a zero byte in front, which no release of TiCDC writes."
@@ -44,8 +47,19 @@ class OpenProtocol:
 
     def read(self, messages: Messages) -> pa.RecordBatch:
         """See ``KafkaProtocol.read``. ``value`` is a line for each row of one table and commit ts; a large row is alone."""
+        found = split_rows(messages.keys, messages.values)
+        columns = [
+            pa.array(np.asarray(messages.offsets, np.int64)[found.numbers]),
+            pa.array(np.full(len(found.numbers), RecordKind.ROWS, np.int8)),
+            *(found.databases, found.tables, pa.array(found.commit_ts), found.lines),
+        ]
+        rows = pa.record_batch(columns, schema=RECORDS)
+        return rows if found.is_regular.all() else in_order(rows, self._read_singly(messages, np.flatnonzero(~found.is_regular)))
+
+    def _read_singly(self, messages: Messages, numbers: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """The records of the messages with these numbers, which are read one by one."""
         known: dict[bytes, EventKey] = {}
-        told = zip(messages.offsets, messages.values, messages.keys, strict=True)
+        told = ((messages.offsets[number], messages.values[number], messages.keys[number]) for number in numbers.tolist())
         return record_batch(row for message in told for row in _rows(*message, known))
 
     def statement(self, value: bytes, partition: str, offset: int) -> StreamStatement:
