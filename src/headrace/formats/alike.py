@@ -62,16 +62,18 @@ def by_beginning(values: pa.Array, behind: bytes, longest: int) -> tuple[npt.NDA
 
 def begin_with(values: pa.Array, *parts: bytes | int) -> npt.NDArray[np.bool_]:
     """Which of the values (binary) begin with these parts: texts, and numbers of bytes between them, of any content."""
-    found = np.ones(len(values), bool)
+    text, begins, ends = whole_text(values)
+    found = np.flatnonzero(ends - begins >= sum(part if isinstance(part, int) else len(part) for part in parts))
     at = 0
     for part in parts:
         if isinstance(part, int):
             at += part
             continue
-        is_there = pc.starts_with(values, part) if at == 0 else pc.equal(pc.binary_slice(values, at, at + len(part)), part)
-        found &= is_there.to_numpy(zero_copy_only=False)
+        found = found[pieces(text, len(part))[begins[found] + at] == part]
         at += len(part)
-    return found
+    begin_so = np.zeros(len(values), bool)
+    begin_so[found] = True
+    return begin_so
 
 
 def names_of(
@@ -85,19 +87,16 @@ def names_of(
 
 
 def whole_text(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """A copy of all values (binary, none of them null) as one text, and where each begins and ends in it."""
+    """All values (binary, none of them null) as one text, and where each begins and ends in it."""
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
     content = values.buffers()[2] or b""
-    text = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]].copy()
+    text = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
     offsets -= offsets[0]
     return text, offsets[:-1], offsets[1:]
 
 
 def pieces(text: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.bytes_]:
-    """The pieces of a text of one length, from each of its places on. They share its memory.
-
-    NumPy drops zero bytes at the end of a piece, so what is compared with them must end with another byte.
-    """
+    """The pieces of a text of one length, from each of its places on. They share its memory."""
     return np.ndarray((max(len(text) - length + 1, 0),), f"S{length}", text, strides=(1,))
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.alike import RowHeads, cut, pieces, whole_text
-from headrace.formats.debezium_messages import END, ROW, SCHEMA, sound_tail
+from headrace.formats.debezium_messages import ROW, SCHEMA, sound_tail
 
 _MOST_SHAPES = 32
 """The most shapes of messages that are compared with all others."""
@@ -95,10 +95,10 @@ def read_row_heads(values: pa.Array, schemas: dict[bytes, bytes]) -> RowHeads:
     Only what is around a row is looked at. The row itself may turn out to be damaged when its line is decoded. For ``schemas`` and
     lines see ``headrace.formats.debezium_messages.read_about``.
     """
-    text, begins, ends = whole_text(values)
+    whole, begins, ends = whole_text(values)
+    text = whole.copy()  # the beginnings of lines are written into it
     shape_of, commit_ts = np.full(len(values), -1, np.int64), np.zeros(len(values), np.int64)
     line_begins, line_ends = begins.copy(), begins.copy()
-    have_schema: npt.NDArray[np.bool_] | None = None
     is_open, shapes = np.ones(len(values), bool), list[_Shape]()
     for _ in range(_MOST_SAMPLES):
         sample = int(is_open.argmax()) if len(is_open) else 0
@@ -109,9 +109,6 @@ def read_row_heads(values: pa.Array, schemas: dict[bytes, bytes]) -> RowHeads:
         if shape is None:
             continue
         may_fit = (shape_of < 0) & pc.ends_with(values, shape.tail).to_numpy(zero_copy_only=False)
-        if shape.tail == END:  # the end of each message, also of one with a schema
-            have_schema = _have_schema(text, ends) if have_schema is None else have_schema
-            may_fit &= ~have_schema
         candidates = np.flatnonzero(may_fit)
         own, found = shape.among(text, begins[candidates], ends[candidates])
         own = candidates[own]
@@ -123,7 +120,8 @@ def read_row_heads(values: pa.Array, schemas: dict[bytes, bytes]) -> RowHeads:
     names = [*(shape.names for shape in shapes), ("", "")]  # the last ones are of no shape
     places = pa.array(np.where(shape_of < 0, len(shapes), shape_of))
     databases, tables = (pa.array([name[part] for name in names], pa.string()).take(places) for part in (0, 1))
-    return RowHeads(shape_of >= 0, databases, tables, commit_ts, cut(text, line_begins, line_ends))
+    lines = cut(text, line_begins, line_ends)
+    return RowHeads((shape_of >= 0) & ~_have_schema(lines), databases, tables, commit_ts, lines)
 
 
 def _piece_bytes(text: Bytes, places: Places, length: int) -> Bytes:
@@ -131,8 +129,9 @@ def _piece_bytes(text: Bytes, places: Places, length: int) -> Bytes:
     return pieces(text, length)[places].view(np.uint8).reshape(len(places), length)
 
 
-def _have_schema(text: Bytes, ends: Places) -> npt.NDArray[np.bool_]:
-    """Which messages have a ``schema`` behind the payload. It cannot be in a string, whose quotes are escaped."""
+def _have_schema(lines: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Which lines are cut behind the first ``schema`` of their message. It cannot be in a string, whose quotes are escaped."""
+    text, _, ends = whole_text(lines)
     together, found = text.tobytes(), np.zeros(len(ends), bool)
     if SCHEMA in together:
         places = [schema.start() for schema in re.finditer(re.escape(SCHEMA), together)]

@@ -138,7 +138,8 @@ def read_about(values: Sequence[bytes], schemas: dict[bytes, bytes]) -> AboutMes
         row = ROW.match(value)
         if row is not None:
             begin = row.end()
-            if len(tail) <= len(END) or not value.endswith(tail):  # the end of each message is also that of one with a schema
+            # The end of each message is also that of one with a schema, and a broken one may have two.
+            if len(tail) <= len(END) or not value.endswith(tail) or SCHEMA in value[begin : len(value) - len(tail)]:
                 tail, beginning = sound_tail(value, begin, schemas)
             database, table, digits, operation = row.groups()
             name, commit_ts = names.get((database, table)), int(digits)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.formats.alike import begin_with
+from headrace.formats.alike import begin_with, whole_text
 from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
 from headrace.formats.canal_envelope import EnvelopeKind, as_line, read_envelopes, read_row_heads, read_statement_message
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
@@ -118,8 +119,9 @@ def _as_lines(values: pa.Array) -> tuple[pa.Array, bytes]:
 
     Raises BadRecordError if one has line breaks between its parts.
     """
-    text = b"\n".join([*values.to_pylist(), b""])
-    if text.count(b"\n") == len(values) and b"\r" not in text:
+    joined, _, _ = whole_text(pc.binary_join_element_wise(values, b"", b"\n"))
+    text = joined.tobytes()
+    if np.count_nonzero(joined == ord("\n")) == len(values) and b"\r" not in text:
         return values, text
     lines = []
     for number, value in enumerate(values.to_pylist()):

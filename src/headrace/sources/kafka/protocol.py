@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -35,14 +37,15 @@ def in_parts(messages: Messages) -> Iterator[Messages]:
 
     The values of compressed messages count with the bytes that they likely have when they are read.
     """
-    start = size = 0
-    for number, value in enumerate(messages.values):
-        likely = likely_bytes(value)
-        if size + likely > _PART_BYTES and number > start:
-            yield _part(messages, start, number)
-            start, size = number, 0
-        size += likely
-    yield _part(messages, start, len(messages.values))
+    ends = list(accumulate(map(likely_bytes, messages.values)))
+    start = 0
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        end = max(bisect_right(ends, before + _PART_BYTES), start + 1)
+        yield _part(messages, start, end)
+        start = end
+    if not ends:
+        yield messages
 
 
 def _part(messages: Messages, start: int, end: int) -> Messages:
