@@ -62,18 +62,16 @@ def by_beginning(values: pa.Array, behind: bytes, longest: int) -> tuple[npt.NDA
 
 def begin_with(values: pa.Array, *parts: bytes | int) -> npt.NDArray[np.bool_]:
     """Which of the values (binary) begin with these parts: texts, and numbers of bytes between them, of any content."""
-    text, begins, ends = whole_text(values)
-    found = np.flatnonzero(ends - begins >= sum(part if isinstance(part, int) else len(part) for part in parts))
+    found = np.ones(len(values), bool)
     at = 0
     for part in parts:
         if isinstance(part, int):
             at += part
             continue
-        found = found[pieces(text, len(part))[begins[found] + at] == part]
+        is_there = pc.starts_with(values, part) if at == 0 else pc.equal(pc.binary_slice(values, at, at + len(part)), part)
+        found &= is_there.to_numpy(zero_copy_only=False)
         at += len(part)
-    begin_so = np.zeros(len(values), bool)
-    begin_so[found] = True
-    return begin_so
+    return found
 
 
 def names_of(
