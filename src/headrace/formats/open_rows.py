@@ -247,8 +247,11 @@ def _is_null(values: pa.Array) -> BoolArray:
 
 
 def _check_codes(column: Column, parts: Sequence[pa.Array]) -> None:
-    """Raises ValueError if a value is not written as one of the column's type."""
+    """Raises ValueError if a value is not written as one of the column's type, or a NULL has no type code and flags."""
     for part in parts:
+        told = part.drop_null()
+        if not all(_is_small(number) for name in ("t", "f") for number in pc.unique(pc.struct_field(told, name)).to_pylist()):
+            raise ValueError("a column has no type code and flags")
         cells = part.filter(pc.is_valid(pc.struct_field(part, "v")))
         codes = pc.unique(pc.struct_field(cells, "t")).to_pylist()
         flags = pc.unique(pc.struct_field(cells, "f")).to_pylist()
