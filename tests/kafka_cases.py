@@ -70,6 +70,12 @@ class KafkaCase:
         return {"protocol": self.protocol, **PARAMS.get(self.protocol, {})}
 
     @property
+    def codec(self) -> dict[str, Any]:
+        """The settings of the encoder that wrote the records."""
+        codec: dict[str, Any] = self._config["codec"]
+        return codec
+
+    @property
     def steps(self) -> list[dict[str, Any]]:
         """The transactions: their commit ts, and their statements."""
         steps: list[dict[str, Any]] = json.loads((self._folder / "case.json").read_bytes())["steps"]
