@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import binlog, floor, kafka_protocols, replay
+from benchmarks import binlog, encode, floor, kafka_protocols, replay
 from benchmarks.avro import measure_avro
 from benchmarks.kafka import OneRowTopic, binlog_topic, canal_json_topic, many_canal_json
 from benchmarks.latency import poll_seconds, stream_times
@@ -186,6 +186,18 @@ def measure_kafka_protocols(bench: Bench) -> Iterator[Measurement]:
         yield Measurement(f"decode {name}: against files", 100 * rate / files, "%")
 
 
+def measure_encoding(bench: Bench) -> Iterator[Measurement]:
+    """A fifth of the changes encoded, beside the decoding of the same bytes and Arrow's CSV writer."""
+    floor_rate, *found = encode.rates(orders(len(bench.changes) // 5))
+    yield Measurement(f"encode: {floor_rate.name}", floor_rate.encode, RATE_UNIT)
+    for rate in found:
+        details = {"bytes a row": rate.bytes_per_row} if rate.bytes_per_row else {}
+        least = floor_rate.encode if rate.name == "csv" else None
+        yield Measurement(f"encode {rate.name}", rate.encode, RATE_UNIT, least, details)
+        if rate.decode:
+            yield Measurement(f"decode {rate.name}", rate.decode, RATE_UNIT)
+
+
 def measure_no_local(bench: Bench) -> Iterator[Measurement]:
     """A million changes as CSV into a server that forbids LOAD DATA LOCAL."""
     workload = write_orders(bench.fresh(), "csv", bench.changes, name="csv")
@@ -332,6 +344,7 @@ SHORT: dict[str, Measure] = {
     "kafka-protocols": measure_kafka_protocols,
     "replay-tracker": measure_replay_tracker,
     "replay-detector": measure_replay_detector,
+    "encode": measure_encoding,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory, "kafka-memory": measure_kafka_memory}
 

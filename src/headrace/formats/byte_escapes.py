@@ -10,9 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _MOST_SMALL = (1 << 31) - 1
+_BYTES_PER_ESCAPE = 16
+"""If fewer bytes than this come to an escape, it is faster to take the text of each byte."""
 _IS_LARGE = {pa.string(): False, pa.binary(): False, pa.large_string(): True, pa.large_binary(): True}
 
 ByteArray = npt.NDArray[np.uint8]
+OffsetArray = npt.NDArray[np.int64]
 
 
 class ByteEscapes:
@@ -21,57 +24,62 @@ class ByteEscapes:
     def __init__(self, escapes: Mapping[int, bytes]) -> None:
         self._escapes = dict(escapes)
 
-    @cached_property
-    def _extra(self) -> npt.NDArray[np.int64]:
-        """By byte, how much longer its escape is."""
-        extra = np.zeros(256, np.int64)
-        for byte, escape in self._escapes.items():
-            extra[byte] = len(escape) - 1
-        return extra
-
-    @cached_property
-    def _table(self) -> ByteArray:
-        """By byte, its escape, filled up with zeros."""
-        table = np.zeros((256, max(map(len, self._escapes.values()))), np.uint8)
-        for byte, escape in self._escapes.items():
-            table[byte, : len(escape)] = np.frombuffer(escape, np.uint8)
-        return table
-
     def applied(self, texts: pa.Array) -> pa.Array:
         """The strings (or bytes, which must become UTF-8) with escapes, as string or large_string; nulls stay nulls.
 
         Without a byte to escape this is the array itself, without a copy. Else it is one copy of its bytes.
         """
-        large = _IS_LARGE[texts.type]
-        wanted = pa.large_string() if large else pa.string()
-        if not self._escapes or len(texts) == texts.null_count:
-            return texts.cast(wanted)
+        wanted = pa.large_string() if _IS_LARGE[texts.type] else pa.string()
         offsets, data = bytes_of(texts)
         places = self._places(data)
         if not len(places):
             return texts.cast(wanted)
-        found = data[places]
-        extra = self._extra[found]
-        sums = np.zeros(len(places) + 1, np.int64)
-        np.cumsum(extra, out=sums[1:])
-        written = np.empty(len(data) + int(sums[-1]), np.uint8)
-        starts = places + sums[:-1]
-        is_copied = np.ones(len(written), bool)
-        lengths = extra + 1
-        for length in np.unique(lengths).tolist():
-            of_length = starts[lengths == length]
-            for more in range(1, length):
-                is_copied[of_length + more] = False
-        written[is_copied] = data
-        for length in np.unique(lengths).tolist():
-            is_of_length = lengths == length
-            escapes = self._table[found[is_of_length]]
-            for place in range(length):
-                written[starts[is_of_length] + place] = escapes[:, place]
-        moved = offsets + sums[np.searchsorted(places, offsets)]
-        return text_array(moved, written, texts)
+        many = len(places) * _BYTES_PER_ESCAPE > len(data)
+        return text_array(*(self._one_by_one(offsets, data) if many else self._inserted(offsets, data, places)), texts)
 
-    def _places(self, data: ByteArray) -> npt.NDArray[np.int64]:
+    def _one_by_one(self, offsets: OffsetArray, data: ByteArray) -> tuple[OffsetArray, ByteArray]:
+        """Takes the text of every byte: 5 ns a byte, however many are escaped."""
+        numbers = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+        starts, written = bytes_of(self._texts.take(numbers))
+        return starts[offsets], written
+
+    def _inserted(self, offsets: OffsetArray, data: ByteArray, places: OffsetArray) -> tuple[OffsetArray, ByteArray]:
+        """Makes room for escapes between the bytes, and writes them there: 1.5 ns a byte and 50 ns an escape."""
+        found = data[places]
+        lengths = self._lengths[found]
+        added = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(lengths - 1, out=added[1:])
+        starts = places + added[:-1]
+        is_copied = np.ones(len(data) + int(added[-1]), bool)
+        written = np.empty(len(is_copied), np.uint8)
+        by_length = [(length, lengths == length) for length in np.flatnonzero(np.bincount(lengths)).tolist()]
+        for length, chosen in by_length:
+            for more in range(1, length):
+                is_copied[starts[chosen] + more] = False
+        written[is_copied] = data
+        for length, chosen in by_length:
+            for place in range(length):
+                written[starts[chosen] + place] = self._table[found[chosen], place]
+        return offsets + added[np.searchsorted(places, offsets)], written
+
+    @cached_property
+    def _texts(self) -> pa.Array:
+        """By byte, what is written for it."""
+        return pa.array([self._escapes.get(byte, bytes([byte])) for byte in range(256)], pa.large_binary())
+
+    @cached_property
+    def _lengths(self) -> OffsetArray:
+        """By byte, the length of its escape."""
+        return np.array([len(self._escapes.get(byte, b"?")) for byte in range(256)], np.int64)
+
+    @cached_property
+    def _table(self) -> ByteArray:
+        """By byte, its escape, filled up with zeros."""
+        longest = int(self._lengths.max())
+        filled = b"".join(self._escapes.get(byte, b"").ljust(longest, b"\0") for byte in range(256))
+        return np.frombuffer(filled, np.uint8).reshape(256, longest)
+
+    def _places(self, data: ByteArray) -> OffsetArray:
         """Where bytes to escape are. Comparing with a few ranges is much faster than a look into a table for each byte."""
         chosen = np.zeros(len(data), bool)
         for first, last in self._ranges:
@@ -86,18 +94,18 @@ class ByteEscapes:
         return [(first, has.index(False, first) - 1) for first in firsts]
 
 
-def bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.int64], ByteArray]:
+def bytes_of(values: pa.Array) -> tuple[OffsetArray, ByteArray]:
     """The offsets, from 0, and the bytes of an array of strings or bytes, those of nulls included."""
     _, offsets, data = values.buffers()
-    kind = np.int64 if _IS_LARGE[values.type] else np.int32
-    width = np.dtype(kind).itemsize
-    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * width).astype(np.int64)
+    kind = np.dtype(np.int64 if _IS_LARGE[values.type] else np.int32)
+    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * kind.itemsize).astype(np.int64, copy=False)
+    first, last = int(bounds[0]), int(bounds[-1])
     if data is None:
-        return bounds - bounds[0], np.zeros(0, np.uint8)
-    return bounds - bounds[0], np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+        return bounds, np.zeros(0, np.uint8)
+    return bounds - first if first else bounds, np.frombuffer(data, np.uint8)[first:last]
 
 
-def text_array(offsets: npt.NDArray[np.int64], data: ByteArray, like: pa.Array) -> pa.Array:
+def text_array(offsets: OffsetArray, data: ByteArray, like: pa.Array) -> pa.Array:
     """Strings with these offsets and bytes, null where ``like`` is; large_string if they do not fit, or if ``like`` is large."""
     large = _IS_LARGE.get(like.type, False) or int(offsets[-1]) > _MOST_SMALL
     buffers = [validity_of(like), pa.py_buffer(offsets if large else offsets.astype(np.int32)), pa.py_buffer(data)]
