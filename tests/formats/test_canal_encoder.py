@@ -178,10 +178,10 @@ def without_others_of_deletions(batch: pa.RecordBatch, schema: TableSchema) -> p
 
 @pytest.mark.parametrize("column_type", TYPES, ids=str)
 @given(data=st.data())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_values_of_each_type_are_the_bytes_of_the_independent_writer(column_type: ColumnType, data: st.DataObject) -> None:
     schema = table(id="INT", v=column_type)
-    drawn = data.draw(st.lists(st.none() | values(column_type), min_size=20, max_size=20))
+    drawn = data.draw(st.lists(st.none() | values(column_type), min_size=30, max_size=30))
     changes = [Change(1 << 18, None, {"id": number, "v": value}) for number, value in enumerate(drawn)]
     changefeed = ChangefeedOptions(content_compatible=True)
     again = CanalJsonEncoder(schema, output_of(changefeed)).lines(block(schema, changes), built_ms=0)
@@ -258,6 +258,16 @@ def test_a_value_that_canal_json_cannot_carry_is_an_error_that_names_it(
     with pytest.raises(EncodeError, match=rf"^Column v of test\.t .*{reason}") as raised:
         CanalJsonEncoder(schema, CanalJsonOutput(time_zone="Asia/Shanghai")).lines(batch)
     assert (raised.value.row, raised.value.column, repr(raised.value.value)) == (2, "v", repr(value))
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_error_of_an_update_names_the_row_in_the_batch(is_old: bool) -> None:
+    schema = table(id="INT", v="DOUBLE")
+    good, bad = {"id": 1, "v": 1.0}, {"id": 1, "v": float("inf")}
+    batch = block(schema, [Change(1 << 18, good, good), Change(1 << 18, bad if is_old else good, good if is_old else bad)])
+    with pytest.raises(EncodeError) as raised:
+        CanalJsonEncoder(schema).lines(batch)
+    assert raised.value.row == (2 if is_old else 3)
 
 
 def test_empty_members_need_no_list_of_members() -> None:

@@ -98,10 +98,10 @@ def test_random_rows_are_the_bytes_of_the_independent_writer_and_are_read_back(
 
 @pytest.mark.parametrize("column_type", TYPES, ids=str)
 @given(data=st.data())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_values_of_each_type_are_the_bytes_of_the_independent_writer(column_type: ColumnType, data: st.DataObject) -> None:
     schema = table(id="INT", v=column_type)
-    drawn = data.draw(st.lists(st.none() | values(column_type), min_size=20, max_size=20))
+    drawn = data.draw(st.lists(st.none() | values(column_type), min_size=30, max_size=30))
     changes = [Change(5, None, {"id": number, "v": value}) for number, value in enumerate(drawn)]
     writer = ticdc_csv.CsvEncoder(ChangefeedOptions(), schema)
     wanted = "".join(writer.change(c.commit_ts, c.before, c.after) for c in changes).encode()
@@ -183,6 +183,15 @@ def test_a_value_that_csv_cannot_carry_is_an_error_that_names_it(
     with pytest.raises(EncodeError, match=rf"^Column v of test\.t .*{reason}") as raised:
         CsvEncoder(schema, options).encode(batch)
     assert (raised.value.row, raised.value.column, repr(raised.value.value)) == (2, "v", repr(value))
+
+
+def test_the_error_of_an_update_names_the_row_in_the_batch() -> None:
+    schema = table(id="INT", v="DOUBLE")
+    good, bad = {"id": 1, "v": 1.0}, {"id": 1, "v": float("inf")}
+    batch = block(schema, [Change(5, good, good), Change(5, good, bad)])
+    with pytest.raises(EncodeError) as raised:
+        CsvEncoder(schema, CsvOptions()).encode(batch)
+    assert raised.value.row == 3
 
 
 def test_changes_that_csv_cannot_carry_are_errors_that_name_the_table() -> None:

@@ -27,6 +27,7 @@ from headrace.formats.encoding import (
     converted,
     data_of,
     first_place,
+    rows_from,
 )
 from headrace.formats.value_texts import float_texts, timestamps_in_zone
 from headrace.formats.values import WRITTEN, Written, check_time_zone, numbers_from_members
@@ -145,7 +146,8 @@ class CanalJsonEncoder:
         chosen = [arrays[self._columns.index(column)] for column in columns]
         rows = None if len(changes.rows) == batch.num_rows else pa.array(changes.rows)
         new = chosen if rows is None else [values.take(rows) for values in chosen]
-        commit_ts = self._commit_ts(batch, rows)
+        with rows_from(changes.rows):
+            commit_ts = self._commit_ts(batch, rows)
         line = Line()
         line.text(self._start + '"type":"')
         line.chosen(["INSERT", "UPDATE", "DELETE"], np.select([changes.kinds == kind for kind in _TYPES], range(3)))
@@ -157,7 +159,8 @@ class CanalJsonEncoder:
         full = self._output.content_compatible
         types = ",".join(f"{quoted(column.name)}:{quoted(mysql_type(column.type, full=full))}" for column in columns)
         line.text(f'}},"mysqlType":{{{types}}},"old":')
-        texts = [self._texts(column, values) for column, values in zip(columns, new, strict=True)]
+        with rows_from(changes.rows):
+            texts = [self._texts(column, values) for column, values in zip(columns, new, strict=True)]
         self._write_old(line, changes, columns, chosen, texts)
         line.text(',"data":[{')
         for number, (column, values) in enumerate(zip(columns, texts, strict=True)):
@@ -174,9 +177,8 @@ class CanalJsonEncoder:
         commit_ts = batch.column(COMMIT_TS) if rows is None else batch.column(COMMIT_TS).take(rows)
         bad = first_place(pc.less_equal(commit_ts, 0))
         if bad is not None:
-            raise EncodeError(
-                self._schema.table_id, "has a change without a commit ts, and each message of canal-JSON has its time"
-            )
+            reason = "has a change without a commit ts, and each message of canal-JSON has its time"
+            raise EncodeError(self._schema.table_id, reason, row=bad)
         return commit_ts
 
     def _write_old(
@@ -186,8 +188,10 @@ class CanalJsonEncoder:
         if not changes.has_old.any():
             line.text(_NULL)
             return
-        before = pa.array(changes.rows[changes.has_old] - 1)
-        old = [self._texts(column, array.take(before)) for column, array in zip(columns, values, strict=True)]
+        rows_before = changes.rows[changes.has_old] - 1
+        before = pa.array(rows_before)
+        with rows_from(rows_before):
+            old = [self._texts(column, array.take(before)) for column, array in zip(columns, values, strict=True)]
         names = [quoted(column.name) for column in columns]
         row = Line()
         row.text("[{")

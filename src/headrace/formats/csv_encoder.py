@@ -26,6 +26,7 @@ from headrace.formats.encoding import (
     converted,
     data_of,
     first_place,
+    rows_from,
 )
 from headrace.formats.value_texts import base64_texts, float_texts, hex_texts, timestamps_in_zone
 from headrace.formats.values import WRITTEN, Written
@@ -97,6 +98,11 @@ class CsvEncoder:
         records = self._records(batch)
         if len(records.rows) != batch.num_rows:
             batch = batch.take(pa.array(records.rows))
+        with rows_from(records.rows):
+            return data_of(self._line(batch, records).joined(batch.num_rows, self._options.null))
+
+    def _line(self, batch: pa.RecordBatch, records: _Records) -> Line:
+        """The records of rows that were taken from a batch for them."""
         line = Line()
         texts = [self._text(operation) for operation in _OPERATIONS]
         delimiter = self._options.delimiter
@@ -115,7 +121,7 @@ class CsvEncoder:
             line.text(delimiter)
             self._write(line, column, values)
         line.text(self._options.terminator)
-        return data_of(line.joined(batch.num_rows, self._options.null))
+        return line
 
     def _records(self, batch: pa.RecordBatch) -> _Records:
         changes = changes_of(batch, self._schema.table_id)

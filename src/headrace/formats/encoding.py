@@ -6,7 +6,8 @@ UPDATE_BEFORE must be followed by its UPDATE_AFTER, as all decoders yield them; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,7 +82,7 @@ def changes_of(batch: pa.RecordBatch, table_id: TableId) -> Changes:
 
 
 def carried(batch: pa.RecordBatch, schema: TableSchema, columns: Sequence[Column]) -> list[pa.Array]:
-    """The values of these columns. Raises EncodeError if the batch lacks one, or has one that is not among them."""
+    """The values of these columns, without those that a column selector leaves out. Raises EncodeError if the batch lacks one."""
     places = {folded_name(name): place for place, name in enumerate(batch.schema.names[META_COUNT:], META_COUNT)}
     found = []
     for column in columns:
@@ -107,6 +108,16 @@ def converted(
         for row in bad_places(lambda start, stop: convert(values.slice(start, stop - start)), len(values)):
             value = values[row].as_py()
             raise EncodeError(table_id, reason, column=column.name, value=value, row=row) from error
+        raise
+
+
+@contextmanager
+def rows_from(rows: IntArray) -> Iterator[None]:
+    """Within it, rows were taken from a batch: ``rows`` are their numbers there, which an EncodeError then has."""
+    try:
+        yield
+    except EncodeError as error:
+        error.row = None if error.row is None else int(rows[error.row])
         raise
 
 
@@ -146,9 +157,8 @@ class Line:
 
     def chosen(self, choices: Sequence[str], places: npt.NDArray[np.integer]) -> None:
         """Appends one of a few texts to each line: the one at the row's place."""
-        used = np.unique(places)
-        if len(used) == 1:
-            self.text(choices[used[0]])
+        if len(places) and (places == places[0]).all():
+            self.text(choices[places[0]])
         else:
             self.texts(pa.array(choices, pa.string()).take(pa.array(places)))
 
