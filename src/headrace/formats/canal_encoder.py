@@ -27,28 +27,22 @@ from headrace.formats.encoding import (
     converted,
     data_of,
     first_place,
+    member_numbers,
     rows_from,
 )
+from headrace.formats.json_texts import CONTROLS, OF_HTML, SHORT, JsonTexts
 from headrace.formats.value_texts import float_texts, timestamps_in_zone
-from headrace.formats.values import WRITTEN, Written, check_time_zone, numbers_from_members
+from headrace.formats.values import WRITTEN, Written, check_time_zone
 from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS
-from headrace.model.types import TypeKind
 
 _TYPES = {RowKind.INSERT: "INSERT", RowKind.UPDATE_AFTER: "UPDATE", RowKind.DELETE: "DELETE"}
 _NULL = "null"
-_CONTROLS = {byte: f"\\u{byte:04x}".encode() for byte in range(0x20)}
-_MARKS = {ord(mark): f"\\u{ord(mark):04x}".encode() for mark in "<>&"}
-_SHORT = {ord("\t"): b"\\t", ord("\n"): b"\\n", ord("\r"): b"\\r", ord('"'): b'\\"', ord("\\"): b"\\\\"}
-_ESCAPES = _CONTROLS | _MARKS | _SHORT
-_IN_TEXTS = ByteEscapes(_ESCAPES)
-"""For UTF-8. Go escapes ``<``, ``>`` and ``&`` and has short forms for three control characters only."""
-_AS_CHARACTERS = ByteEscapes({byte: chr(byte).encode() for byte in range(0x80, 0x100)} | _ESCAPES)
+TEXTS = JsonTexts(html=True)
+_AS_CHARACTERS = ByteEscapes({byte: chr(byte).encode() for byte in range(0x80, 0x100)} | CONTROLS | SHORT | OF_HTML)
 """For bytes, each of which becomes the character with its number."""
-_SEPARATORS = {"\N{LINE SEPARATOR}": "\\u2028", "\N{PARAGRAPH SEPARATOR}": "\\u2029"}
-_SEPARATORS_LEAD = b"\xe2\x80"
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class CanalJsonEncoder:
         keys = {folded_name(name) for name in schema.handle_key}
         self._handle = tuple(column for column in self._columns if folded_name(column.name) in keys)
         self._has_handle = bool(keys) and len(self._handle) == len(keys)
-        names = ",".join(quoted(column.name) for column in schema.columns if column.primary_key)
+        names = ",".join(TEXTS.quoted(column.name) for column in schema.columns if column.primary_key)
         self._start = beginning(schema.table_id.database, schema.table_id.table) + f'"pkNames":[{names}],"isDdl":false,'
 
     def lines(self, batch: pa.RecordBatch, terminator: str = "\r\n", built_ms: int | None = None) -> pa.Buffer:
@@ -155,16 +149,16 @@ class CanalJsonEncoder:
         line.texts(pc.shift_right(commit_ts, pa.scalar(LOGICAL_BITS, pa.int64())).cast(pa.string()))
         line.text(f',"ts":{built},"sql":"","sqlType":{{')
         for number, (column, values) in enumerate(zip(columns, new, strict=True)):
-            _write_sql_type(line, ("," if number else "") + quoted(column.name) + ":", column, values)
+            _write_sql_type(line, ("," if number else "") + TEXTS.quoted(column.name) + ":", column, values)
         full = self._output.content_compatible
-        types = ",".join(f"{quoted(column.name)}:{quoted(mysql_type(column.type, full=full))}" for column in columns)
+        types = ",".join(f"{TEXTS.quoted(column.name)}:{TEXTS.quoted(mysql_type(column.type, full=full))}" for column in columns)
         line.text(f'}},"mysqlType":{{{types}}},"old":')
         with rows_from(changes.rows):
             texts = [self._texts(column, values) for column, values in zip(columns, new, strict=True)]
         self._write_old(line, changes, columns, chosen, texts)
         line.text(',"data":[{')
         for number, (column, values) in enumerate(zip(columns, texts, strict=True)):
-            _write_value(line, ("," if number else "") + quoted(column.name) + ":", values)
+            _write_value(line, ("," if number else "") + TEXTS.quoted(column.name) + ":", values)
         line.text("}]")
         if self._output.enable_tidb_extension:
             line.text(',"_tidb":{"commitTs":')
@@ -192,7 +186,7 @@ class CanalJsonEncoder:
         before = pa.array(rows_before)
         with rows_from(rows_before):
             old = [self._texts(column, array.take(before)) for column, array in zip(columns, values, strict=True)]
-        names = [quoted(column.name) for column in columns]
+        names = [TEXTS.quoted(column.name) for column in columns]
         row = Line()
         row.text("[{")
         if self._output.has_changed_columns_only:
@@ -216,31 +210,16 @@ class CanalJsonEncoder:
             if not pa.types.is_floating(values.type):
                 return values.cast(pa.string())
             reason = "has a value that is no number"
-            return converted(values, lambda part: float_texts(part, exponents=False), column, table_id, reason)
+            return converted(values, lambda part: float_texts(part, None), column, table_id, reason)
         if written is Written.CODE:
             return _AS_CHARACTERS.applied(values)
         if written is Written.MEMBER:
-            return self._numbers_of_members(column, values)
+            return member_numbers(values, column, table_id, "canal-JSON")
         if written is Written.MOMENT:
             zone = self._output.time_zone
             reason = f"has a value that is no TIMESTAMP, so it has no text in the time zone {zone}"
             return converted(values, lambda part: timestamps_in_zone(part, zone), column, table_id, reason)
-        return _escaped(values)
-
-    def _numbers_of_members(self, column: Column, values: pa.Array) -> pa.Array:
-        kind = column.type.kind
-        if not column.type.elements:
-            # The empty ENUM or SET is 0 in any case.
-            known = pc.fill_null(pc.equal(values, ""), True)
-            bad = first_place(pc.invert(known))
-            if bad is None:
-                return pc.if_else(values.is_valid(), "0", pa.scalar(None, pa.string()))
-            article = "an" if kind is TypeKind.ENUM else "a"
-            reason = f"is {article} {kind} whose members are not known, and canal-JSON writes their numbers"
-            hint = "Use a protocol that writes members, such as CSV."
-            raise EncodeError(self._schema.table_id, reason, column=column.name, value=values[bad].as_py(), row=bad, hint=hint)
-        reason = f"has a value that is not among the members of the {kind}"
-        return converted(values, lambda part: numbers_from_members(part, column.type), column, self._schema.table_id, reason)
+        return TEXTS.escaped(values)
 
 
 def _write_value(line: Line, before: str, texts: pa.Array) -> None:
@@ -274,24 +253,9 @@ def _changed_members(names: Sequence[str], old: Sequence[pa.Array], new: Sequenc
     return pc.utf8_slice_codeunits(members.joined(len(old[0]), _NULL), 1)
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
-    """Texts as they stand in a JSON string of Go's."""
-    written = _IN_TEXTS.applied(texts)
-    data = data_of(written)
-    if len(data) and (np.frombuffer(data, np.uint8) == _SEPARATORS_LEAD[0]).any():
-        for separator, escape in _SEPARATORS.items():
-            written = pc.replace_substring(written, separator, escape)
-    return written
-
-
-def quoted(text: str) -> str:
-    """A JSON string as Go writes it."""
-    return f'"{_escaped(pa.array([text], pa.string()))[0].as_py()}"'
-
-
 def beginning(database: str, table: str) -> str:
     """The beginning of every message."""
-    return f'{{"id":0,"database":{quoted(database)},"table":{quoted(table)},'
+    return f'{{"id":0,"database":{TEXTS.quoted(database)},"table":{TEXTS.quoted(table)},'
 
 
 def _chosen(changes: Changes, chosen: npt.NDArray[np.bool_]) -> Changes:

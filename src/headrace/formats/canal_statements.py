@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.formats.canal_encoder import beginning, now_ms, quoted
+from headrace.formats.canal_encoder import TEXTS, beginning, now_ms
 from headrace.model.table import TableId
 from headrace.model.tso import LOGICAL_BITS
 
@@ -89,7 +89,7 @@ def _without_rows(
     flag = "true" if is_ddl else "false"
     return (
         beginning(table_id.database, table_id.table)
-        + f'"pkNames":null,"isDdl":{flag},"type":"{kind}","es":{ts >> LOGICAL_BITS},"ts":{built},"sql":{quoted(statement)},'
+        + f'"pkNames":null,"isDdl":{flag},"type":"{kind}","es":{ts >> LOGICAL_BITS},"ts":{built},"sql":{TEXTS.quoted(statement)},'
         + '"sqlType":null,"mysqlType":null,"data":null,"old":null'
         + (f",{extension}}}" if extension else "}")
     ).encode()

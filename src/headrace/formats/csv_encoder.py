@@ -28,7 +28,7 @@ from headrace.formats.encoding import (
     first_place,
     rows_from,
 )
-from headrace.formats.value_texts import base64_texts, float_texts, hex_texts, timestamps_in_zone
+from headrace.formats.value_texts import OF_FORMAT_G, base64_texts, float_texts, hex_texts, timestamps_in_zone
 from headrace.formats.values import WRITTEN, Written
 from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
@@ -178,7 +178,7 @@ class CsvEncoder:
         else:
             texts = converted(
                 values,
-                lambda part: float_texts(part, exponents=True),
+                lambda part: float_texts(part, OF_FORMAT_G),
                 column,
                 self._schema.table_id,
                 "has a value that is no number",

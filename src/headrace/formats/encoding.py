@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.formats.values import bad_places
+from headrace.formats.values import bad_places, numbers_from_members
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableId, TableSchema, folded_name
+from headrace.model.types import TypeKind
 
 _SHOWN = 100
 _MOST_SMALL = (1 << 31) - 1
@@ -109,6 +110,22 @@ def converted(
             value = values[row].as_py()
             raise EncodeError(table_id, reason, column=column.name, value=value, row=row) from error
         raise
+
+
+def member_numbers(values: pa.Array, column: Column, table_id: TableId, protocol: str) -> pa.Array:
+    """ENUM and SET as the text of their numbers. Raises EncodeError for a value that is not among the members, or if these are not
+    known; then only the empty value, 0, has a number."""
+    kind = column.type.kind
+    if column.type.elements:
+        reason = f"has a value that is not among the members of the {kind}"
+        return converted(values, lambda part: numbers_from_members(part, column.type), column, table_id, reason)
+    bad = first_place(pc.not_equal(values, pa.scalar("", values.type)))
+    if bad is None:
+        return pc.if_else(values.is_valid(), "0", pa.scalar(None, pa.string()))
+    article = "an" if kind is TypeKind.ENUM else "a"
+    reason = f"is {article} {kind} whose members are not known, and {protocol} writes their numbers"
+    hint = "Use a protocol that writes members, such as CSV."
+    raise EncodeError(table_id, reason, column=column.name, value=values[bad].as_py(), row=bad, hint=hint)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ Every conversion raises ``ValueError`` if a value has no text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,11 +23,26 @@ _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _PADDING = ord("=")
 
 
-def float_texts(values: pa.Array, *, exponents: bool) -> pa.Array:
-    """FLOAT or DOUBLE (float32, float64) as the shortest text that gives the value back.
+@dataclass(frozen=True)
+class Exponents:
+    """When numbers are written with an exponent: unless their own decimal exponent is from ``least`` to ``most``."""
 
-    With ``exponents`` as Go's format "g" (CSV): an exponent of two digits or more below 1e-4 and from 1e6 on. Else without any
-    exponent (canal-JSON). Raises ValueError for infinity and NaN, which no column holds.
+    least: int
+    most: int
+    digits: int
+    """The least number of digits of an exponent."""
+
+
+OF_FORMAT_G = Exponents(-4, 5, 2)
+"""Go's format "g" with the shortest precision (``strconv.FormatFloat``)."""
+OF_JSON = Exponents(-6, 20, 1)
+"""Go's JSON (``encoding/json``)."""
+
+
+def float_texts(values: pa.Array, exponents: Exponents | None) -> pa.Array:
+    """FLOAT or DOUBLE (float32, float64) as the shortest text that gives the value back; never with an exponent for ``None``.
+
+    Raises ValueError for infinity and NaN, which no column holds.
     """
     numbers = values.to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):
@@ -39,7 +56,7 @@ def float_texts(values: pa.Array, *, exponents: bool) -> pa.Array:
     if not len(others):
         return texts
     parts = _DecimalParts(texts.take(pa.array(others)))
-    return pc.replace_with_mask(texts, pa.array(~is_plain & is_valid), parts.scientific() if exponents else parts.plain())
+    return pc.replace_with_mask(texts, pa.array(~is_plain & is_valid), parts.written(exponents))
 
 
 class _DecimalParts:
@@ -59,15 +76,24 @@ class _DecimalParts:
         self.exponents = pc.subtract(pc.subtract(pc.add(pc.utf8_length(whole), exponents), zeros), 1).to_numpy()
         self.lengths = pc.utf8_length(self.digits).to_numpy().astype(np.int64)
 
-    def scientific(self) -> pa.Array:
-        """As ``-1.5e+20``, with an exponent of two digits or more."""
+    def written(self, exponents: Exponents | None) -> pa.Array:
+        """The numbers, those that ``exponents`` says with an exponent."""
+        if exponents is None:
+            return self._plain()
+        has_one = (self.exponents < exponents.least) | (self.exponents > exponents.most)
+        if has_one.all():
+            return self._scientific(exponents.digits)
+        return pc.if_else(pa.array(has_one), self._scientific(exponents.digits), self._plain())
+
+    def _scientific(self, least_digits: int) -> pa.Array:
+        """As ``-1.5e+20``."""
         mantissa = self._split(np.ones(len(self.lengths), np.int64))
         size = pa.array(np.abs(self.exponents))
         after = pc.if_else(pa.array(self.exponents < 0), "e-", "e+")
-        digits = pc.utf8_lpad(pc.cast(size, pa.string()), 2, "0")
+        digits = pc.utf8_lpad(pc.cast(size, pa.string()), least_digits, "0")
         return pc.binary_join_element_wise(self.sign, mantissa, after, digits, "")
 
-    def plain(self) -> pa.Array:
+    def _plain(self) -> pa.Array:
         """As ``150000000000000000000`` or ``0.000015``."""
         before = pc.binary_repeat("0", pa.array(np.maximum(-1 - self.exponents, 0)))
         behind = pc.binary_repeat("0", pa.array(np.maximum(self.exponents + 1 - self.lengths, 0)))
