@@ -19,6 +19,7 @@ from headrace.formats.canal_encoder import CanalJsonEncoder, CanalJsonOutput
 from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_encoder import CsvEncoder
+from headrace.formats.open_encoder import OpenEncoder
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, META_FIELDS, block_schema
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema
@@ -71,6 +72,8 @@ def rates(changes: Changes) -> Iterator[Rate]:
     yield _canal("canal-json with changed columns", schema, with_old, changed)
     encoder = CanalJsonEncoder(schema, output)
     yield Rate("canal-json messages", _rate(lambda: sum(_messages(encoder, block) for block in plain)))
+    open_encoder = OpenEncoder(schema)
+    yield Rate("open-protocol messages", _rate(lambda: sum(_open_messages(open_encoder, block) for block in with_old)))
     other = TableSchema(ORDERS, _OTHER_COLUMNS, ("id",))
     others = _other_blocks(other, len(changes))
     zoned = CsvOptions(include_commit_ts=True, terminator="\n", time_zone=_ZONE)
@@ -112,6 +115,11 @@ def _both(
 
 
 def _messages(encoder: CanalJsonEncoder, block: pa.RecordBatch) -> int:
+    encoder.messages(block)
+    return int(block.num_rows)
+
+
+def _open_messages(encoder: OpenEncoder, block: pa.RecordBatch) -> int:
     encoder.messages(block)
     return int(block.num_rows)
 

@@ -127,7 +127,7 @@ def changefeeds(draw: st.DrawFn) -> tuple[TableSchema, list[Change], dict[str, A
 
 
 @given(changefeeds())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_random_rows_are_the_bytes_of_the_independent_writer_and_are_read_back(
     drawn: tuple[TableSchema, list[Change], dict[str, Any]],
 ) -> None:

@@ -80,7 +80,7 @@ def options_with(told: dict[str, Any]) -> CsvOptions:
 
 
 @given(files())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_rows_are_the_bytes_of_the_independent_writer_and_are_read_back(
     drawn: tuple[TableSchema, list[Change], dict[str, Any]],
 ) -> None:
