@@ -23,6 +23,7 @@ from headrace.formats.encoding import (
     EncodeError,
     Line,
     carried,
+    changed_members,
     changes_of,
     converted,
     data_of,
@@ -157,8 +158,7 @@ class CanalJsonEncoder:
             texts = [self._texts(column, values) for column, values in zip(columns, new, strict=True)]
         self._write_old(line, changes, columns, chosen, texts)
         line.text(',"data":[{')
-        for number, (column, values) in enumerate(zip(columns, texts, strict=True)):
-            _write_value(line, ("," if number else "") + TEXTS.quoted(column.name) + ":", values)
+        line.listed(_members(columns, texts))
         line.text("}]")
         if self._output.enable_tidb_extension:
             line.text(',"_tidb":{"commitTs":')
@@ -186,15 +186,14 @@ class CanalJsonEncoder:
         before = pa.array(rows_before)
         with rows_from(rows_before):
             old = [self._texts(column, array.take(before)) for column, array in zip(columns, values, strict=True)]
-        names = [TEXTS.quoted(column.name) for column in columns]
         row = Line()
         row.text("[{")
+        members = _members(columns, old)
         if self._output.has_changed_columns_only:
             with_old = pa.array(np.flatnonzero(changes.has_old))
-            row.texts(_changed_members(names, old, [array.take(with_old) for array in texts]))
+            row.texts(changed_members(members, old, [array.take(with_old) for array in texts]))
         else:
-            for number, (name, array) in enumerate(zip(names, old, strict=True)):
-                _write_value(row, ("," if number else "") + name + ":", array)
+            row.listed(members)
         row.text("}]")
         if changes.has_old.all():
             line.extend(row)
@@ -222,10 +221,14 @@ class CanalJsonEncoder:
         return TEXTS.escaped(values)
 
 
-def _write_value(line: Line, before: str, texts: pa.Array) -> None:
-    """Appends a member of a row: what stands before its value, and the value."""
-    line.text(before)
-    line.quoted(texts, '"')
+def _members(columns: Sequence[Column], texts: Sequence[pa.Array]) -> list[Line]:
+    """The members of rows, with their values."""
+    members = []
+    for column, values in zip(columns, texts, strict=True):
+        member = Line([TEXTS.quoted(column.name) + ":"])
+        member.quoted(values, '"')
+        members.append(member)
+    return members
 
 
 def _write_sql_type(line: Line, before: str, column: Column, values: pa.Array) -> None:
@@ -238,19 +241,6 @@ def _write_sql_type(line: Line, before: str, column: Column, values: pa.Array) -
     limit, promoted = larger
     is_larger = pc.fill_null(pc.greater(values, pa.scalar(limit, values.type)), False).to_numpy(zero_copy_only=False)
     line.chosen([number, str(promoted)], is_larger.astype(np.int64))
-
-
-def _changed_members(names: Sequence[str], old: Sequence[pa.Array], new: Sequence[pa.Array]) -> pa.Array:
-    """The members of old rows that are not the same in the new rows."""
-    members = Line()
-    for name, before, after in zip(names, old, new, strict=True):
-        same = pc.or_(pc.and_(before.is_null(), after.is_null()), pc.fill_null(pc.equal(before, after), False))
-        member = Line()
-        member.text(f",{name}:")
-        member.quoted(before, '"')
-        members.texts(pc.if_else(same, "", member.joined(len(before), _NULL)))
-    # Each begins with a comma, and the first one must not.
-    return pc.utf8_slice_codeunits(members.joined(len(old[0]), _NULL), 1)
 
 
 def beginning(database: str, table: str) -> str:

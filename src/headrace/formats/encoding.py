@@ -179,6 +179,12 @@ class Line:
         else:
             self.texts(pa.array(choices, pa.string()).take(pa.array(places)))
 
+    def listed(self, members: Sequence[Line]) -> None:
+        """Appends lines with commas between them."""
+        for number, member in enumerate(members):
+            self.text("," if number else "")
+            self.extend(member)
+
     def extend(self, other: Line) -> None:
         """Appends the pieces of another line."""
         for piece in other.pieces:
@@ -202,6 +208,21 @@ class Line:
             return pa.repeat(pa.scalar("".join(map(str, pieces)), kind), rows)
         parts = [piece.cast(kind) if isinstance(piece, pa.Array) else pa.scalar(piece, kind) for piece in pieces]
         return pc.binary_join_element_wise(*parts, pa.scalar("", kind), null_handling="replace", null_replacement=null)
+
+
+def changed_members(members: Sequence[Line], old: Sequence[pa.Array], new: Sequence[pa.Array]) -> pa.Array:
+    """The JSON members of each old row that are not the same in the new row.
+
+    ``members`` are the columns of the old rows; ``old`` and ``new`` are their values as text.
+    """
+    line = Line()
+    for member, before, after in zip(members, old, new, strict=True):
+        same = pc.or_(pc.and_(before.is_null(), after.is_null()), pc.fill_null(pc.equal(before, after), False))
+        separated = Line([","])
+        separated.extend(member)
+        line.texts(pc.if_else(same, "", separated.joined(len(before), "null")))
+    # The first one must have no comma.
+    return pc.utf8_slice_codeunits(line.joined(len(old[0]), ""), 1)
 
 
 def data_of(lines: pa.Array) -> pa.Buffer:

@@ -23,6 +23,7 @@ from headrace.formats.encoding import (
     IntArray,
     Line,
     carried,
+    changed_members,
     changes_of,
     converted,
     first_place,
@@ -115,7 +116,10 @@ class OpenMessages:
 
 
 class OpenEncoder:
-    """Encodes the rows of one table in one shape."""
+    """Encodes the rows of one table in one shape.
+
+    An update whose old row is not known looks like an insert, as all do without ``output_old_value``.
+    """
 
     def __init__(self, schema: TableSchema, output: OpenOutput | None = None) -> None:
         self._schema = schema
@@ -151,7 +155,7 @@ class OpenEncoder:
         with rows_from(changes.rows):
             rows = pa.array(changes.rows)
             new = [self._texts(column, values.take(rows)) for column, values in zip(self._columns, arrays, strict=True)]
-        line.extend(self._members(new))
+        line.listed(self._members(new))
         line.text("}")
         if self._output.output_old_value and changes.has_old.any():
             before = changes.rows[changes.has_old] - 1
@@ -160,37 +164,30 @@ class OpenEncoder:
                 old = [self._texts(column, values.take(taken)) for column, values in zip(self._columns, arrays, strict=True)]
             side = Line()
             side.text(',"p":{')
+            members = self._members(old)
             if self._output.only_output_updated_columns:
                 with_old = pa.array(np.flatnonzero(changes.has_old))
-                side.texts(self._changed_members(old, [values.take(with_old) for values in new]))
+                side.texts(changed_members(members, old, [values.take(with_old) for values in new]))
             else:
-                side.extend(self._members(old))
+                side.listed(members)
             side.text("}")
             places = pa.array(np.cumsum(changes.has_old) - 1, mask=~changes.has_old)
             line.texts(pc.fill_null(side.joined(len(before), "null").take(places), ""))
         line.text("}")
         return line
 
-    def _members(self, texts: Sequence[pa.Array]) -> Line:
-        line = Line()
-        for number, (cell, column, values) in enumerate(zip(self._cells, self._columns, texts, strict=True)):
-            line.text(("," if number else "") + cell)
-            _write_value(line, column, values)
-            line.text("}")
-        return line
-
-    def _changed_members(self, old: Sequence[pa.Array], new: Sequence[pa.Array]) -> pa.Array:
-        """The members of old rows that are not the same in the new rows."""
-        members = Line()
-        for cell, column, before, after in zip(self._cells, self._columns, old, new, strict=True):
-            same = pc.or_(pc.and_(before.is_null(), after.is_null()), pc.fill_null(pc.equal(before, after), False))
-            member = Line()
-            member.text("," + cell)
-            _write_value(member, column, before)
+    def _members(self, texts: Sequence[pa.Array]) -> list[Line]:
+        """The members of rows, with their values."""
+        members = []
+        for cell, column, values in zip(self._cells, self._columns, texts, strict=True):
+            member = Line([cell])
+            if WRITTEN[column.type.kind] in (Written.NUMBER, Written.MEMBER):
+                member.texts(values)
+            else:
+                member.quoted(values, '"')
             member.text("}")
-            members.texts(pc.if_else(same, "", member.joined(len(before), "null")))
-        # Each begins with a comma, and the first one must not.
-        return pc.utf8_slice_codeunits(members.joined(len(old[0]), ""), 1)
+            members.append(member)
+        return members
 
     def _texts(self, column: Column, values: pa.Array) -> pa.Array:
         """The values as they are written, without quotes; nulls stay nulls."""
@@ -271,13 +268,6 @@ def _flags(column: Column, schema: TableSchema, is_handle: bool) -> int:
 
 def _is_single_unique(index: Index) -> bool:
     return index.unique and len(index.columns) == 1
-
-
-def _write_value(line: Line, column: Column, texts: pa.Array) -> None:
-    if WRITTEN[column.type.kind] in (Written.NUMBER, Written.MEMBER):
-        line.texts(texts)
-    else:
-        line.quoted(texts, '"')
 
 
 def _with_length(text: str) -> bytes:
