@@ -227,6 +227,19 @@ def test_rows_with_wide_columns_are_encoded_like_others() -> None:
         assert encoder.lines(wide, built_ms=0).equals(encoder.lines(batch, built_ms=0))
 
 
+def test_messages_that_one_array_cannot_hold_have_the_large_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = table(id="INT", v="VARCHAR", b="BLOB")
+    row: dict[str, object] = {"id": 1, "v": 'a"', "b": b"\xff"}
+    batch = block(schema, [Change(1 << 18, row, {**row, "v": None}), Change(1 << 18, None, row), Change(1 << 18, row, None)])
+    outputs = [CanalJsonOutput(), CanalJsonOutput(content_compatible=True, delete_only_output_handle_key_columns=True)]
+    wanted = [CanalJsonEncoder(schema, output).messages(batch, built_ms=0).to_pylist() for output in outputs]
+    for module in ("encoding", "byte_escapes"):
+        monkeypatch.setattr(f"headrace.formats.{module}._MOST_SMALL", 1)
+    for output, messages in zip(outputs, wanted, strict=True):
+        found = CanalJsonEncoder(schema, output).messages(batch, built_ms=0)
+        assert (found.type, found.to_pylist()) == (pa.large_binary(), messages)
+
+
 def test_the_encoder_of_a_type_with_unsigned_values_names_the_next_larger_type_of_java() -> None:
     kinds = {"a": "TINYINT", "b": "SMALLINT", "c": "MEDIUMINT", "d": "INT", "e": "BIGINT"}
     schema = table(id="INT", **{name: f"{kind} UNSIGNED" for name, kind in kinds.items()})
