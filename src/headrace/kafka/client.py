@@ -59,6 +59,8 @@ _DEFAULTS = {
     "fetch.wait.max.ms": 50,
     # How long librdkafka stops fetching when its queue is full (ms). Its default, 1 s, is for consumers that are slower than it.
     "fetch.queue.backoff.ms": 10,
+    # How much is fetched ahead (KiB). Its default, 64 MiB, is several ranges: what is behind the end of one is fetched for nothing.
+    "queued.max.messages.kbytes": 4096,
     "socket.connection.setup.timeout.ms": 10_000,
     "log_level": 0,
 }
