@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -88,11 +88,31 @@ MORE_THEN = _MORE_RESULTS + b"|then|"
 """An answer that says that another result follows."""
 
 
-def result(rows: list[tuple[str, ...]], columns: int) -> bytes:
+def result(rows: Sequence[tuple[str | bytes | None, ...]], columns: int) -> bytes:
     """An answer with these rows, and with this many columns in its head."""
     parts = [bytes([columns]), *[_column()] * columns, b"\xfe\x00\x00\x02\x00"]
-    parts += [b"".join(bytes([len(value)]) + value.encode() for value in row) for row in rows]
+    parts += [b"".join(map(_value, row)) for row in rows]
     return b"|then|".join([*parts, b"\xfe\x00\x00\x02\x00"])
+
+
+def _value(value: str | bytes | None) -> bytes:
+    if value is None:
+        return b"\xfb"
+    data = value.encode() if isinstance(value, str) else value
+    return (bytes([len(data)]) if len(data) < 251 else b"\xfc" + struct.pack("<H", len(data))) + data
+
+
+def answers(packets: bytes) -> Iterator[bytes]:
+    """The packets of a :func:`result` as an answer behind which more statements may come."""
+    return iter(packets.split(b"|then|"))
+
+
+def endless_rows() -> Iterator[bytes]:
+    """An answer of one column whose rows do not end."""
+    *beginning, _, _ = result([("x",)], 1).split(b"|then|")
+    yield from beginning
+    while True:
+        yield b"\xfd" + (1 << 16).to_bytes(3, "little") + b"y" * (1 << 16)
 
 
 def _usual(connection: socket.socket, statement: bytes) -> None:

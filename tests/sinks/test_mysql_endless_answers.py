@@ -8,18 +8,11 @@ from collections.abc import Callable, Iterator
 import pymysql
 import pytest
 
-from headrace.sinks.mysql import patience
+from headrace import mysql_answers
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify
 from headrace.sinks.mysql.settings import read_settings
-from hostile_server import hostile_server, result
-
-
-def endless_rows() -> Iterator[bytes]:
-    *beginning, _, _ = result([("x",)], 1).split(b"|then|")
-    yield from beginning
-    while True:
-        yield b"\xfd" + (1 << 16).to_bytes(3, "little") + b"y" * (1 << 16)
+from hostile_server import endless_rows, hostile_server, result
 
 
 def endless_packet() -> Iterator[bytes]:
@@ -47,7 +40,7 @@ def endless_empty_rows() -> Iterator[bytes]:
 def test_an_answer_without_an_end_is_given_up(
     question: str, answer: Callable[[], Iterator[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "MOST_BYTES", 8 << 20)
+    monkeypatch.setattr(mysql_answers, "MOST_BYTES", 8 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with (
         hostile_server(lambda s: answer() if s.startswith(question.encode()) else None) as server,

@@ -18,12 +18,13 @@ import pytest
 from test_kafka_conformance import HANDLE_ONLY, case_of, check, empty, run
 from test_kafka_large import moved, written
 
+from headrace import mysql_answers
 from headrace.errors import SourceUnreachableError
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sources.kafka.snapshots import SnapshotError, canonical, select_of, snapshots_of
 from headrace.upstream.settings import Upstream, upstream_of
-from hostile_server import hostile_server, local_request
+from hostile_server import OK, answers, endless_rows, hostile_server, local_request, result
 from kafka_cases import KafkaCase, message
 from kafka_server import KafkaBroker, Record
 from places import Place
@@ -126,6 +127,28 @@ def test_an_upstream_without_verified_tls_gets_no_password_in_clear_text(plugin:
     ):
         pass
     assert server.passwords == []
+
+
+@pytest.mark.parametrize("answer", [OK, result([("1",)], 1), result([("1", "2", "3")], 3)], ids=["none", "few", "many"])
+def test_an_upstream_whose_answer_has_other_columns_cannot_be_read(answer: bytes) -> None:
+    schema, keys = shape(column("id"), column("v")), pa.record_batch({"id": pa.array([1])})
+    with (
+        hostile_server(lambda s: answers(answer) if s.startswith(b"SELECT `id`") else None) as server,
+        pytest.raises(SourceUnreachableError, match="cannot be read: the server's answer is not valid in MySQL's protocol"),
+        snapshots_of(upstream_of(server.uri)) as snapshots,
+    ):
+        snapshots.rows(schema, 5, keys)
+
+
+def test_an_upstream_whose_answer_does_not_end_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql_answers, "MOST_BYTES", 2 << 20)
+    schema, keys = shape(column("id")), pa.record_batch({"id": pa.array([1])})
+    with (
+        hostile_server(lambda s: endless_rows() if s.startswith(b"SELECT `id`") else None) as server,
+        pytest.raises(SourceUnreachableError, match="cannot be read: the server's answer is larger than 2097152 bytes"),
+        snapshots_of(upstream_of(server.uri)) as snapshots,
+    ):
+        snapshots.rows(schema, 5, keys)
 
 
 # --- a real TiDB ------------------------------------------------------------------------------------------------------------

@@ -1,15 +1,19 @@
-"""A connection to the server that is replicated: it sends no file, and no password in clear text without verified TLS."""
+"""A connection to the server that is replicated.
+
+It sends no file, and no password in clear text without verified TLS, and an answer is bounded in bytes.
+"""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymysql
 
 from headrace.errors import DefinitionError
+from headrace.mysql_answers import BoundedConnection
 from headrace.upstream.settings import Upstream
 
 SHOWN = 200
@@ -18,25 +22,10 @@ OF_CLIENT = range(2000, 3000)
 """Codes of errors that the client found, not the server."""
 _CONNECT_SECONDS = 10
 _SILENT_SECONDS = 30
-if TYPE_CHECKING:
-
-    class _Connection:
-        """PyMySQL's connection, whose types lack its own methods."""
-
-        def __init__(self, **options: Any) -> None: ...
-
-        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
-        def _force_close(self) -> None: ...
-        def connect(self) -> None: ...
-        def cursor(self) -> Any: ...
-        def close(self) -> None: ...
-
-else:
-    _Connection = pymysql.connections.Connection
 _CLEAR_TEXT = frozenset({b"mysql_clear_password", b"dialog"})
 
 
-class CarefulConnection(_Connection):
+class CarefulConnection(BoundedConnection):
     """Sends the password in clear text only to a server whose certificate was checked, and never a file."""
 
     def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any:
@@ -79,6 +68,7 @@ def connect(upstream: Upstream) -> CarefulConnection:
     )
     with no_file_is_sent(connection):
         connection.connect()
+    connection.expect_more()
     return connection
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pymysql
 
+from headrace import mysql_answers
+from headrace.ddl.lexer import Cursor, words
 from headrace.errors import SourceUnreachableError
 from headrace.model.table import SYSTEM_DATABASES
 from headrace.upstream.connection import CarefulConnection, code_and_text, connect, no_file_is_sent
 from headrace.upstream.settings import Upstream
 
 _UNKNOWN_VARIABLE = 1193
+_NOT_SHOWN = frozenset({1033, 1142, 1146, 1194, 1286, 1932})
+"""Codes of a table that the server cannot read or has no more, or whose definition this user may not see."""
 _JSON_OF_MARIADB = re.compile(
     r"^(\s*`(?:[^`]|``)+`) longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin(.*) CHECK \(json_valid\(`(?:[^`]|``)+`\)\)(,?)$", re.M
 )
@@ -23,19 +27,19 @@ _JSON_OF_MARIADB = re.compile(
 def definitions_at(upstream: Upstream, commit_ts: int) -> Iterator[tuple[str, str, str]]:
     """What SHOW CREATE says of each database and each table, but for the server's own: its name, its database, and the statement.
 
-    Raises SourceUnreachableError, DefinitionError.
+    Without tables whose definition the server does not show, or not exactly: bytes in a default, and members of ENUM or SET.
+    Raises SourceUnreachableError, also for definitions of more than :data:`headrace.mysql_answers.MOST_BYTES` together, and
+    DefinitionError.
     """
     try:
         with closing(connect(upstream)) as connection:
             _go_back(connection, commit_ts)
-            for (database,) in _ask(connection, "SHOW DATABASES"):
-                if database.lower() in SYSTEM_DATABASES:
-                    continue
-                ((_, created),) = _ask(connection, f"SHOW CREATE DATABASE {_quoted(database)}")
-                yield database, database, created
-                for table, _ in _ask(connection, f"SHOW FULL TABLES FROM {_quoted(database)} WHERE Table_type = 'BASE TABLE'"):
-                    ((_, created),) = _ask(connection, f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
-                    yield f"{database}.{table}", database, _JSON_OF_MARIADB.sub(r"\1 json\2\3", created)
+            left = mysql_answers.MOST_BYTES
+            for place, database, created in _shown(connection):
+                left -= len(created)
+                if left < 0:
+                    raise _lost(f"the definitions have more than {mysql_answers.MOST_BYTES} bytes")
+                yield place, database, created
     except (pymysql.err.MySQLError, OSError) as error:
         text = code_and_text(error)[1]
         raise SourceUnreachableError(
@@ -44,20 +48,92 @@ def definitions_at(upstream: Upstream, commit_ts: int) -> Iterator[tuple[str, st
         ) from None
 
 
+def _shown(connection: CarefulConnection) -> Iterator[tuple[str, str, str]]:
+    for (name,) in _ask(connection, "SHOW DATABASES", 1):
+        database = _name(name)
+        if database.lower() in SYSTEM_DATABASES:
+            continue
+        yield database, database, _text_of_database(connection, database)
+        for (named,) in _ask(connection, f"SHOW FULL TABLES FROM {_quoted(database)} WHERE Table_type = 'BASE TABLE'", 1):
+            table = _name(named)
+            created = _text_of_table(connection, database, table)
+            if created is not None:
+                yield f"{database}.{table}", database, created
+
+
+def _text_of_database(connection: CarefulConnection, database: str) -> str:
+    try:
+        return _created(connection, f"SHOW CREATE DATABASE {_quoted(database)}").decode()
+    except UnicodeDecodeError:
+        raise _lost(f"the definition of the database {database} is not UTF-8") from None
+
+
+def _text_of_table(connection: CarefulConnection, database: str, table: str) -> str | None:
+    """The CREATE TABLE; ``None`` if the server does not show it, or not exactly. Then the table counts as not given."""
+    try:
+        created = _created(connection, f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}").decode()
+    except UnicodeDecodeError:  # MariaDB shows the default of a BINARY column as its bytes
+        return None
+    except pymysql.err.MySQLError as error:
+        if code_and_text(error)[0] in _NOT_SHOWN:
+            return None
+        raise
+    return _JSON_OF_MARIADB.sub(r"\1 json\2\3", created) if _is_exact(created) else None
+
+
+def _is_exact(created: str) -> bool:
+    """Whether a CREATE TABLE can be read, and members of ENUM and SET are as the table has them.
+
+    MySQL and MariaDB show members in utf8mb3, with a question mark for each byte or character that this does not have.
+    """
+    found = words(created)
+    if found is None:
+        return False
+    cursor = Cursor(found)
+    while not cursor.done:
+        word = cursor.next()
+        if (word.says("ENUM") or word.says("SET")) and any(m.is_text and "?" in m.text for m in cursor.group()):
+            return False
+    return True
+
+
+def _created(connection: CarefulConnection, statement: str) -> bytes:
+    """The statement that a SHOW CREATE shows."""
+    rows = _ask(connection, statement, 2)
+    if len(rows) != 1:
+        raise _lost(f"the answer to {statement} has {len(rows)} rows instead of one")
+    return rows[0][1]
+
+
+def _name(found: bytes) -> str:
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        raise _lost("it shows a name that is not UTF-8") from None
+
+
 def _go_back(connection: CarefulConnection, commit_ts: int) -> None:
     """Lets a TiDB show everything as it was. Other servers have no such variable."""
     try:
-        _ask(connection, f"SET SESSION tidb_snapshot = '{commit_ts}'")
+        _ask(connection, f"SET SESSION tidb_snapshot = '{commit_ts}'", 0)
     except pymysql.err.MySQLError as error:
         if code_and_text(error)[0] != _UNKNOWN_VARIABLE:
             raise
 
 
-def _ask(connection: CarefulConnection, statement: str) -> list[tuple[str, ...]]:
+def _ask(connection: CarefulConnection, statement: str, columns: int) -> Sequence[tuple[bytes, ...]]:
+    """The first columns of the answer. Raises PyMySQL's errors, also for an answer that has fewer, or a NULL in them."""
     with connection.cursor() as cursor:
         with no_file_is_sent(connection):
             cursor.execute(statement)
-        return [tuple(value.decode() for value in row[:2]) for row in cursor.fetchall()]
+        rows = [row[:columns] for row in cursor.fetchall()]
+    if any(len(row) < columns or None in row for row in rows):
+        raise _lost(f"the answer to {statement} lacks a column or has NULL")
+    return rows
+
+
+def _lost(message: str) -> pymysql.err.OperationalError:
+    return pymysql.err.OperationalError(mysql_answers.SERVER_LOST, message)
 
 
 def _quoted(name: str) -> str:

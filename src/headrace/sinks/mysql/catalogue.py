@@ -9,10 +9,10 @@ from collections.abc import Collection
 import pymysql
 
 from headrace.model.table import SYSTEM_DATABASES, TableId, folded_name
+from headrace.mysql_answers import understood
 from headrace.sinks.base import TextComparison, UniqueTexts
 from headrace.sinks.metadata_applier import TableDescription
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.patience import understood
 from headrace.sinks.mysql.server_errors import INTERRUPTED, error_code
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified

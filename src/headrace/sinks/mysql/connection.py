@@ -16,10 +16,10 @@ import pymysql
 from headrace import faults
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
 from headrace.faults import Step
+from headrace.mysql_answers import understood
 from headrace.sinks.mysql import tls, variables
 from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.local_infile import LoadingConnection
-from headrace.sinks.mysql.patience import understood
 from headrace.sinks.mysql.server_errors import INTERRUPTED, Cause, ErrorClass, cause, classify, error_code, error_text, way_out
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.variables import Variable

@@ -11,73 +11,35 @@ import io
 import os
 import select
 import socket
-import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pymysql
 
+from headrace.mysql_answers import BoundedConnection
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    # The stubs leave out the packet layer, which these classes work on.
-    class BaseConnection:
-        host: str
-        port: int
-        encoding: str
-        connect_timeout: float
-        _sock: socket.socket | None
-        _rfile: Any
-        _read_timeout: float | None
-        _write_timeout: float | None
-        _current_timeout: float | None
-
-        def __init__(self, **options: Any) -> None: ...
-        def connect(self, sock: socket.socket | None = None) -> None: ...
-        def _create_ssl_ctx(self, parameters: dict[str, Any]) -> Any: ...
-        def _execute_command(self, command: int, sql: str | bytes) -> None: ...
-        def _process_auth(self, plugin_name: bytes, *arguments: Any) -> Any: ...
-        def _read_bytes(self, count: int) -> bytes: ...
-        def _read_packet(self, *arguments: Any) -> Any: ...
-        def _read_query_result(self, unbuffered: bool = False) -> int: ...
-        def _write_bytes(self, data: bytes) -> None: ...
-        def _force_close(self) -> None: ...
-        def write_packet(self, payload: bytes) -> None: ...
-        def cursor(self) -> Any: ...
-        def commit(self) -> None: ...
-        def rollback(self) -> None: ...
-        def close(self) -> None: ...
-else:
-    BaseConnection = pymysql.connections.Connection
-
-_SERVER_GONE, _SERVER_LOST = 2006, 2013
+_SERVER_GONE = 2006
 _LOGIN_PARTS = 4
 _SENT_AT_ONCE = 128 * 1024
 _KEEPALIVE_PROBES = 3
 _PARTS = 4
-MOST_BYTES = 512 << 20
-_FIRST_BYTES = 1 << 20
-_READ_BYTES = 50
 
 
-class PatientConnection(BaseConnection):
+class PatientConnection(BoundedConnection):
     """A PyMySQL connection that counts as lost (error 2013 or 2006) when it is silent and ``still_runs`` returns false.
 
     ``silence`` is in seconds. A dead network is detected within this time, even if two connections must detect it one after the
     other. ``still_runs`` is called in the waiting thread each time a quarter of it has passed without a byte, and should take no
     more than another quarter. Until it is set, the connection is lost after the first quarter.
-
-    A response is held completely in memory, so one larger than :data:`MOST_BYTES` ends the connection, too. Until
-    :meth:`expect_more` is called, when a session has begun, the limit is 1 MiB. A packet, which is a row or less, counts as 100
-    bytes more than its size.
     """
 
     def __init__(self, *, silence: float, **options: Any) -> None:
         self.still_runs: Callable[[], bool] | None = None
         self._silence = silence
-        self._most = self._left = _FIRST_BYTES
         super().__init__(**options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
@@ -87,8 +49,7 @@ class PatientConnection(BaseConnection):
         deadline.daemon = True
         deadline.start()
         try:
-            with understood():
-                super().connect(sock)
+            super().connect(sock)
         finally:
             deadline.cancel()
         assert self._sock is not None
@@ -97,26 +58,6 @@ class PatientConnection(BaseConnection):
         self._sock.settimeout(self._current_timeout)
         self._rfile.close()
         self._rfile = io.BufferedReader(_Answers(self._sock, self._require_running))
-
-    def expect_more(self) -> None:
-        """From now on, responses may have any size that is plausible for a server."""
-        self._most = MOST_BYTES
-
-    def _execute_command(self, command: int, sql: str | bytes) -> None:
-        self._left = self._most
-        super()._execute_command(command, sql)
-
-    def _read_bytes(self, count: int) -> bytes:
-        """Called twice for each packet: for its header and its content."""
-        self._left -= count + _READ_BYTES
-        if self._left < 0:
-            self._force_close()
-            raise pymysql.err.OperationalError(_SERVER_LOST, f"the server's answer is larger than {self._most} bytes")
-        return super()._read_bytes(count)
-
-    def _read_query_result(self, unbuffered: bool = False) -> int:
-        with understood():
-            return super()._read_query_result(unbuffered)
 
     def cut_off(self) -> None:
         """Ends the connection while another thread waits on it; that thread then finds it lost."""
@@ -155,16 +96,6 @@ class PatientConnection(BaseConnection):
         readable, _, _ = select.select([self._sock], [], [], 0)
         if not readable:  # otherwise the response arrived during the check
             raise TimeoutError(f"nothing came for {self._silence / _PARTS:g} s, and the server does not run the statement")
-
-
-@contextmanager
-def understood() -> Iterator[None]:
-    """Treats data that are not packets of MySQL's protocol as a lost connection: PyMySQL fails on them in many ways."""
-    try:
-        yield
-    except (IndexError, KeyError, TypeError, ValueError, AssertionError, AttributeError, struct.error) as error:
-        message = f"the server's answer is not valid in MySQL's protocol ({type(error).__name__}: {error})"
-        raise pymysql.err.OperationalError(_SERVER_LOST, message) from error
 
 
 class _Answers(io.RawIOBase):

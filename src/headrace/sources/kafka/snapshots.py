@@ -18,6 +18,7 @@ from headrace.errors import SourceUnreachableError
 from headrace.formats.values import WRITTEN, Written, canonical_from_text
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, TypeKind
+from headrace.mysql_answers import understood
 from headrace.upstream.connection import OF_CLIENT, SHOWN, CarefulConnection, code_and_text, connect, no_file_is_sent
 from headrace.upstream.settings import Upstream
 
@@ -95,11 +96,16 @@ class Snapshots:
         return found.take(pa.array(order, pa.int64()))
 
     def _ask(self, statement: str, columns: Sequence[Column] = ()) -> Sequence[tuple[bytes | None, ...]]:
-        """The rows of a statement. Raises SnapshotError if one of ``columns`` is bytes upstream and text here, or the reverse."""
+        """The rows of a statement, which have ``columns`` if these are given.
+
+        Raises SnapshotError if one of them is bytes upstream and text here, or the reverse, and PyMySQL's errors.
+        """
         with self._connection.cursor() as cursor:
             with no_file_is_sent(self._connection):
                 cursor.execute(statement)
-            for column, told in zip(columns, cursor._result.fields if columns else (), strict=False):
+            with understood():
+                shown = list(zip(columns, cursor._result.fields, strict=True)) if columns else []
+            for column, told in shown:
                 is_bytes = WRITTEN[column.type.kind] is Written.CODE
                 if column.type.kind in CHARACTER_KINDS | BINARY_KINDS and is_bytes != (told.charsetnr == _BINARY):
                     is_now, is_here = ("bytes", "text") if not is_bytes else ("text", "bytes")
