@@ -8,7 +8,7 @@ writes words so that each server reads exactly these words again: without commen
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headrace.ddl.statement_cache import remembered
@@ -38,6 +38,10 @@ _TOKEN = re.compile(
 # A name cannot begin so. MySQL and MariaDB, or TiDB, read a number and then the rest as another word: `1e5FROM`, `1.1FROM`,
 # `.5FROM`, `0x1SELECT`. If a text begins so and is no number to its end, what it says depends on who reads it.
 _NUMBER_AND_MORE = re.compile(r"[0-9]++(?:\.|[eE][-+0-9])|\.[0-9]|0[xX][0-9a-fA-F]|0[bB][01]")
+_DELIMITER = re.compile(r"DELIMITER[ \t]++([^\s\\]{1,16}+)(?!\S)[^\n]*+", re.IGNORECASE)
+_OPENING = ("'", '"', "`", "/*")
+_CLOSED = frozenset({"string", "name", "comment", "hex", "bits"})
+"""Tokens in which nothing ends a statement."""
 _DOT = re.compile(r"(?P<sign>\.)")
 _AFTER_DOT = re.compile(rf"[{_LETTER}]++")
 _ESCAPE = {quote: re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL) for quote in "'\""}
@@ -123,18 +127,33 @@ def _words(statement: str) -> tuple[tuple[Word, ...] | None, bool]:
     return None if found is None else tuple(found), False
 
 
-def ends_of_statements(script: str) -> list[int]:
-    """The places where the statements of a script end: its semicolons outside of strings and comments, and its end.
+def statements_in(script: str) -> Iterator[tuple[int, int]]:
+    """Where the statements of a script begin and end, in the time of one pass.
 
-    A text that no token matches is stepped over, one character at a time; :func:`words` refuses the statement that has it.
+    They end at a semicolon outside of strings, names and comments, or at what a ``DELIMITER`` line before them names. As in the
+    ``mysql`` client, such a line counts only between statements. A text that no token matches is stepped over, one character at a
+    time, and one that is left open goes on to the script's end; :func:`words` refuses the statement that has it.
     """
-    found, at, end = [], 0, len(script)
+    begin, at, end, delimiter, is_empty = 0, 0, len(script), ";", True
     while at < end:
+        named = _DELIMITER.match(script, at) if is_empty else None
+        if named is not None:
+            begin = at = named.end()
+            delimiter = named[1]
+            continue
         token = _TOKEN.match(script, at)
-        if token is not None and token[0] == ";":
-            found.append(at)
-        at = token.end() if token is not None else at + 1
-    return [*found, end]
+        if token is None and script.startswith(_OPENING, at):
+            break
+        kind, after = ("", at + 1) if token is None else (token.lastgroup, token.end())
+        # The client looks for it at each character: `END$$` has it, although `$` is a letter of names.
+        cut = -1 if kind in _CLOSED else script.find(delimiter, at, after + len(delimiter) - 1)
+        if cut >= 0:
+            yield begin, cut
+            begin = at = cut + len(delimiter)
+            is_empty = True
+        else:
+            at, is_empty = after, is_empty and kind in ("blank", "comment")
+    yield begin, end
 
 
 class _TooManyWordsError(Exception):

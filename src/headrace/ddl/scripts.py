@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.ddl.lexer import Cursor, Word, ends_of_statements, words
-from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.lexer import Cursor, Word, statements_in, words
+from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.model.table import TableId
 
 _DEFINITIONS = frozenset(
@@ -17,8 +16,6 @@ _DEFINITIONS = frozenset(
     }
 )
 _UNFOLLOWED = frozenset({StatementKind.RENAME_TABLE, StatementKind.DROP_DATABASE})
-_ROUTINES = re.compile(r"^[ \t]*DELIMITER(?![ \t]+;[ \t]*\r?$).*?^[ \t]*DELIMITER[ \t]+;[ \t]*\r?$", re.M | re.S | re.I)
-"""Triggers, procedures and events, which have semicolons inside."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +41,28 @@ def definitions(script: str, database: str = "") -> Iterator[Definition]:
     ``database`` is the current one at the beginning. Raises ValueError, a sentence with the line, if the script cannot be read, or
     changes tables in a way that no dump does.
     """
-    script = _ROUTINES.sub(lambda found: "\n" * found[0].count("\n"), script)
-    begin, lines = 0, 1
-    for end in ends_of_statements(script):
+    counted, line = 0, 1
+    for begin, end in statements_in(script):
         text = script[begin:end]
-        line = lines + text[: len(text) - len(text.lstrip())].count("\n")
-        begin, lines = end + 1, lines + text.count("\n")
+        starts = begin + len(text) - len(text.lstrip())
+        line += script.count("\n", counted, starts)
+        counted = starts
         found = words(text)
-        if found is None:
-            raise ValueError(f"line {line}: the statement cannot be read: {' '.join(text.split())[:80]!r}.")
+        # No more than the line is told: what is no script of SQL may hold a password.
+        if found is None or (found and found[0].says("DELIMITER")):
+            raise ValueError(f"line {line}: the statement cannot be read.")
         if found and found[0].says("USE"):
             database = Cursor(found, 1).next().text
             continue
         if len(found) > 1 and found[1].says("TEMPORARY"):
             continue
         read = read_statement(text, database)
-        if read.kind in _UNFOLLOWED or _replaces_table(found):
-            raise ValueError(f"line {line}: this statement is not followed: {' '.join(text.split())[:80]!r}.")
+        if unfollowed := _unfollowed(read, found):
+            raise ValueError(f"line {line}: {unfollowed} is not followed.")
         if read.kind not in _DEFINITIONS:
             continue
+        if any(word.says(";") for word in found):
+            raise ValueError(f"line {line}: the statement does not end before the next one.")
         if not read.tables or not read.tables[0].database:
             raise ValueError(f"line {line}: it is not known in which database the table is: no USE comes before it.")
         is_drop = read.kind is StatementKind.DROP_TABLE
@@ -70,5 +70,10 @@ def definitions(script: str, database: str = "") -> Iterator[Definition]:
             yield Definition(table_id, database, text.strip(), line, read.kind is StatementKind.CREATE_TABLE, is_drop)
 
 
-def _replaces_table(found: tuple[Word, ...]) -> bool:
-    return Cursor(found).accept("CREATE", "OR", "REPLACE", "TABLE")
+def _unfollowed(read: Statement, found: tuple[Word, ...]) -> str:
+    """What a statement is that changes tables in a way that no dump does; empty for all others."""
+    if Cursor(found).accept("CREATE", "OR", "REPLACE", "TABLE"):
+        return "CREATE OR REPLACE TABLE"
+    if read.kind is StatementKind.ALTER_TABLE and read.renames:
+        return "ALTER TABLE with RENAME"
+    return read.kind.value if read.kind in _UNFOLLOWED else ""
