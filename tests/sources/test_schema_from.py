@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from binlog_cases import ROOT, records
 from harness import assert_state, run_once
 from headrace.errors import DefinitionError
 from headrace.formats.binlog.messages import read_binlog
+from headrace.pipeline import given
 from headrace.pipeline.given import definitions_from
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed, Moment, Step, armed, crash_at
@@ -232,3 +235,31 @@ def test_a_place_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.sql").write_bytes(b"\xff")
     with pytest.raises(DefinitionError, match="is not UTF-8"):
         definitions_from(str(tmp_path))(1)
+
+
+def test_only_regular_files_up_to_a_bound_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.sql")
+    for place in (tmp_path / "pipe.sql", tmp_path, "/dev/zero"):
+        with pytest.raises(DefinitionError, match="is not a regular file"):
+            definitions_from(str(place))(1)
+    monkeypatch.setattr(given, "_MOST_BYTES", 1 << 20)
+    (tmp_path / "large.sql").write_bytes(b" " * ((1 << 20) + 1))
+    with pytest.raises(DefinitionError, match="has more than 1 MiB"):
+        definitions_from(str(tmp_path / "large.sql"))(1)
+
+
+def test_a_table_that_was_dropped_and_made_again_counts_once_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "d.sql").write_text(
+        "USE d; CREATE TABLE a (id int); CREATE TABLE b (id int); ALTER TABLE a ADD COLUMN n int; DROP TABLE A; "
+        "CREATE TABLE a (k int);"
+    )
+    assert [told.statement for told in definitions_from(str(tmp_path))(1)] == ["CREATE TABLE b (id int)", "CREATE TABLE a (k int)"]
+
+
+def test_the_drops_of_a_dump_take_time_in_proportion_to_its_tables(tmp_path: Path) -> None:
+    """4,000 tables took 19 s when each DROP went through all definitions."""
+    tables = "".join(f"DROP TABLE IF EXISTS `a{n}`;\nCREATE TABLE `a{n}` (`id` int);\n" for n in range(4_000))
+    (tmp_path / "d.sql").write_text("USE d;\n" + tables)
+    begun = time.process_time()
+    assert len(definitions_from(str(tmp_path))(1)) == 4_000
+    assert time.process_time() - begun < 8

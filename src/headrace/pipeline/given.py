@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from stat import S_ISREG
 from urllib.parse import unquote
 
 from headrace.ddl.scripts import Definition, definitions
@@ -42,21 +45,29 @@ def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
 
 def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[StreamStatement]:
     """The statements of scripts. Each is given with its place for messages, and the current database at its beginning."""
-    found: list[Definition] = []
+    found: dict[int, Definition] = {}
     names: dict[TableId, TableId] = {}
+    numbers: dict[TableId, list[int]] = {}
+    following = count()
     for place, database, script in scripts:
         try:
             for read in definitions(script, database):
+                folded = read.table_id.folded
                 if read.drops:
-                    found = [each for each in found if each.table_id.folded != read.table_id.folded]
-                    names.pop(read.table_id.folded, None)
+                    names.pop(folded, None)
+                    for number in numbers.pop(folded, ()):
+                        del found[number]
                 elif folded_name(read.table_id.database) not in SYSTEM_DATABASES:
-                    found.append(_of_one_name(read, names))
+                    number = next(following)
+                    found[number] = _of_one_name(read, names)
+                    numbers.setdefault(folded, []).append(number)
         except ValueError as error:
             raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
-    if not any(read.table_id.table for read in found):
+    if not any(read.table_id.table for read in found.values()):
         raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
-    return [StreamStatement(at, read.database, read.text, read.table_id, None, "", number) for number, read in enumerate(found)]
+    return [
+        StreamStatement(at, read.database, read.text, read.table_id, None, "", number) for number, read in enumerate(found.values())
+    ]
 
 
 def _of_one_name(read: Definition, names: dict[TableId, TableId]) -> Definition:
@@ -90,12 +101,21 @@ def _is_of_view(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
+    """The text of a regular file. Nothing else is read: a pipe may wait for ever, and a device has no end."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DefinitionError(f"{_SETTING}: {path} is not a regular file.", "Write the definitions to a file first.")
+            read = file.read(_MOST_BYTES + 1)
+        if len(read) > _MOST_BYTES:
             message = f"{_SETTING}: {path} has more than {_MOST_BYTES >> 20} MiB."
             raise DefinitionError(message, "Write the definitions without rows: mysqldump --no-data.")
-        return path.read_text(encoding="utf-8")
+        return read.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise DefinitionError(f"{_SETTING}: {path} is not UTF-8.") from None
     except OSError as error:
         raise DefinitionError(f"{_SETTING}: {path} cannot be read: {error.strerror}.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
