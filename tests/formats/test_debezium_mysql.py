@@ -197,7 +197,10 @@ def test_not_all_messages_of_a_partition_without_events_are_looked_at() -> None:
             asked += 10_000
             yield Messages(range(10_000), [b'{"ts_ms":1}'] * 10_000)
 
-    DebeziumMySqlProtocol().for_range(Earlier(heartbeats()))
+    protocol = DebeziumMySqlProtocol().for_range(Earlier(heartbeats()))
+    assert kinds(b'{"ts_ms":1}', protocol=protocol) == []
+    assert not asked, "what comes has no place in the binlog"
+    assert kinds(row(), protocol=protocol) == [RecordKind.ROWS]
     assert asked <= 100_000
 
 

@@ -195,6 +195,15 @@ def test_definitions_that_cannot_be_used_claim_no_pipeline(
     assert begun.run() == 0
 
 
+@pytest.mark.server
+@pytest.mark.pipeline
+def test_a_definition_that_cannot_be_read_concerns_its_own_table_only(begun: Begun) -> None:
+    begun.write(row(11, id="2", v="new"), watermark(14))
+    begun.file.write_text(f"{_SHOP}\nCREATE TABLE odd (id int PRIMARY KEY, v gibberish(3));")
+    assert begun.run(includes=lambda table_id: table_id.table != "odd") == 0
+    assert begun.execute("SELECT id FROM shop.a") == [(2,)]
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [

@@ -220,7 +220,8 @@ def given_shapes(known: LedgerState | None, source: EventSource, options: RunOpt
         )
     changes, problems = source.effects(options.given(start))
     for problem in problems:
-        raise DefinitionError(f"--schema-from: {problem.table_id}: {problem.message}", problem.hint)
+        if not problem.table_id.table or options.includes(problem.table_id):
+            raise DefinitionError(f"--schema-from: {problem.table_id}: {problem.message}", problem.hint)
     # A table that is left out has no row in the ledger that would show, when it is taken in, which of its rows were passed.
     wanted = (change for change in changes if not change.table_id.table or options.includes(change.table_id))
     return told_shapes(known or LedgerState(""), wanted)

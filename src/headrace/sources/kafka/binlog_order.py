@@ -47,7 +47,8 @@ class BinlogOrder:
     """What is known of a partition at a place in it."""
 
     def __init__(self, earlier: EarlierMessages | None = None, read_about: ReadAbout | None = None) -> None:
-        """At the beginning of a partition, or behind earlier messages: their last ones show what comes before the next one."""
+        """At the beginning of a partition, or behind earlier messages. They are looked at when an event comes, from the last one
+        on: up to another event, and further if it may have been seen before."""
         self._latest = 0
         """The clock (``headrace.formats.binlog_clock``) of the event that was written last to the binlog."""
         self._sent_ms = 0
@@ -55,8 +56,6 @@ class BinlogOrder:
         self._seen: set[tuple[int, int]] = set()
         """The clocks of events that were seen, each with the time (ms since 1970) at which it was written to the binlog."""
         self._unseen = iter(()) if earlier is None or read_about is None else _events(earlier, read_about)
-        while not self._latest and self._look_back():
-            pass
 
     def passes(self, about: PlainAbout) -> bool:
         """Passes a message. Returns whether it is of the same binlog as those before it, or of none.
@@ -67,6 +66,8 @@ class BinlogOrder:
         """
         if not about.clock:
             return True
+        while not self._latest and self._look_back():
+            pass
         passes = self._is_of_same(about)
         if passes:
             self._take(about)
