@@ -111,3 +111,10 @@ def test_a_missing_part_is_named(missing: str) -> None:
 def test_a_total_that_does_not_match_the_list_is_an_error() -> None:
     with pytest.raises(SchemaFileError, match="lists 1 columns, but TableColumnsTotal is 2"):
         parse_schema_file(schema_text("test", "t", ID, TableColumnsTotal=2))
+
+
+def test_a_file_of_very_many_values_is_refused_before_it_is_parsed() -> None:
+    """Parsed, 16 MiB of them take half a GiB and more."""
+    raw = schema_text("shop", "t", ID).replace(b"{", b'{"x":[%s],' % b",".join([b"{}"] * 600_000), 1)
+    with pytest.raises(SchemaFileError, match="it has more than 1,000,000 JSON values"):
+        parse_schema_file(raw)

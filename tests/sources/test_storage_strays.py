@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from headrace.errors import NoWatermarkError, SourceUnreachableError
 from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage import local_folders, open_source
 from headrace.sources.ticdc_storage.inspection import FindingKind
+from headrace.sources.ticdc_storage.local_folders import Stray, local_entries
 from headrace.sources.ticdc_storage.stores import store_location
 from storage_folder import StorageFolder
 
@@ -322,3 +326,52 @@ def test_a_folder_above_tables_that_can_be_listed_no_more_is_waited_for(
             consumer.poll()
     closed.clear()
     assert consumer.poll().problems == ()
+
+
+@pytest.mark.parametrize("depth", [1_200, 3_000], ids=["deep", "longer than a path"])
+def test_folders_however_deep_stop_no_other_table(folder: StorageFolder, depth: int) -> None:
+    folder.schema("u", 100)
+    (folder.root / "test/u/100").mkdir()
+    place = os.open(folder.root / "test/u/100", os.O_RDONLY)
+    try:
+        for _ in range(depth):
+            os.mkdir("d", dir_fd=place)
+            inner = os.open("d", os.O_RDONLY, dir_fd=place)
+            os.close(place)
+            place = inner
+        consumer = folder.consumer()
+        assert {problem.table_id.table for problem in consumer.cut().problems} <= {"u"}
+        assert consumer.changes == ["110 1 a"]
+        assert {problem.table_id.table for problem in consumer.cut().problems} <= {"u"}
+    finally:
+        os.close(place)
+        subprocess.run(["rm", "-rf", folder.root / "test/u"], check=True)
+
+
+def test_a_folder_that_may_not_be_searched_is_told() -> None:
+    """Its names can be listed, and nothing in it can be looked at."""
+    root = Path(tempfile.mkdtemp())
+    try:
+        (root / "x").mkdir()
+        (root / "x" / "file").touch()
+        (root / "x").chmod(0o444)
+        with as_a_user(root):
+            (found,) = local_entries(str(root), "x", recursive=False)
+        assert found == Stray("x/file", "it cannot be looked at: Permission denied", unlisted=True)
+    finally:
+        shutil.rmtree(root)
+
+
+@contextmanager
+def as_a_user(root: Path) -> Iterator[None]:
+    """As a user who owns the folders and is not root, whom nothing is forbidden."""
+    if os.geteuid():
+        yield
+        return
+    for place in (root, root / "x"):
+        os.chown(place, 65534, 65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

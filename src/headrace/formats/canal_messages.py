@@ -23,7 +23,7 @@ from headrace.formats.base import (
     TruncatedRecordError,
 )
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, BoolArray, CanalReader, CarriedColumn, message_batch
-from headrace.formats.json_lines import LONGEST_NUMBER, bounded_integer
+from headrace.formats.json_lines import LONGEST_NUMBER, bounded_integer, require_few_values
 from headrace.formats.values import UnknownMembersError, bad_places
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
@@ -251,6 +251,7 @@ def _message_of_line(data: memoryview, place: int) -> Message | None:
     end = _LINE_END.search(data, place)
     line = bytes(data[begin + start : len(data) if end is None else end.start()])
     try:
+        require_few_values(line)
         message, _ = DECODER.raw_decode(line.decode("utf-8", "replace").lstrip())
     except (ValueError, RecursionError):
         return None
@@ -448,6 +449,10 @@ class LineMessages:
 
 
 def _parse(text: bytes) -> object:
+    try:
+        require_few_values(text)
+    except ValueError as error:
+        raise DecodeError(f"The message cannot be read: {error}", value=text[:80].decode("utf-8", "replace")) from None
     try:
         return DECODER.decode(text.decode("utf-8"))
     except RecursionError:

@@ -23,7 +23,9 @@ _SNAPPY_TIMES = 22
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _AVRO = b"\x16"
 _BEGINNINGS = (b'{"', b"{}", _AVRO)
-_PLAIN_BEGINNINGS = (b'{"', b"\x00")
+_PLAIN_BEGINNINGS = b'{"'
+_LENGTH = b"\x00"
+"""The Open Protocol's messages begin with the length of their first event; each event may be compressed."""
 _LIKELY_LZ4_TIMES = 16
 _LONGEST_LENGTH = 5
 _LONGEST_HEADER = 16
@@ -49,7 +51,7 @@ def likely_bytes(value: bytes) -> int:
     """How many bytes a value has before it was compressed: exactly for Snappy, an estimate for LZ4, whose limit is 255."""
     if value.startswith(_PLAIN_BEGINNINGS):
         return len(value)
-    if value.startswith(_LZ4_MAGIC):
+    if value.startswith(_LZ4_MAGIC) or (value.startswith(_LENGTH) and _LZ4_MAGIC in value):
         return _LIKELY_LZ4_TIMES * len(value)
     return _length_of_block(value) or len(value)
 

@@ -26,7 +26,8 @@ _TYPES_OF_BYTES = frozenset(str(kind).lower() for kind in BINARY_KINDS)
 _TYPES_OF_TEXT = frozenset(str(kind).lower() for kind in CHARACTER_KINDS)
 ROW_OPERATIONS = ("c", "u", "d")
 WATERMARK = "m"
-_MOST_SCHEMAS = 1000
+_MOST_SCHEMAS, _MOST_HELD = 1000, 32 << 20
+"""How many schemas are held, and of how many bytes together."""
 _BROKEN_LINE = "it has line breaks between its parts, which no release of TiCDC writes."
 # As TiCDC writes the beginning of a row whose names need no escape. No other text can look so: quotes in strings have a backslash.
 _NAMED = (
@@ -181,7 +182,7 @@ def sound_tail(value: bytes, begin: int, schemas: dict[bytes, bytes]) -> tuple[b
         except ValueError:
             return b"", b""
         beginning = _LINE if told is None else b'{"%s":%s,' % (BYTES.encode(), json.dumps(told).encode()) + _LINE[1:]
-        if len(schemas) < _MOST_SCHEMAS:
+        if len(schemas) < _MOST_SCHEMAS and sum(map(len, schemas)) + len(schema) <= _MOST_HELD:
             schemas[schema] = beginning
     return value[end:], beginning
 

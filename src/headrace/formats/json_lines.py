@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from headrace.formats.base import MOST_RECORD_BYTES
 
 BLANK = b" \t\r\n"
 NO_OBJECT = "it is not one JSON object."
+MOST_VALUES = 1_000_000
+"""The most values in a JSON text; parsed, each takes up to 500 bytes. A table has 4,096 columns at most, with ten values each."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Takes time in proportion also for one without an end."""
 LONGEST_NUMBER = 40
 """The most digits of a number. Python needs long for thousands of digits, or refuses them, and no field has them."""
 
@@ -85,6 +90,15 @@ def null_columns(text: bytes, columns: Iterable[str], others: Collection[str]) -
     return found
 
 
+def require_few_values(text: bytes) -> None:
+    """Raises ValueError, the end of a sentence, for JSON with more than :data:`MOST_VALUES` values, before it is parsed."""
+    if len(text) < MOST_VALUES:  # each value takes a byte
+        return
+    outside = _STRING.sub(b"", text)
+    if sum(map(outside.count, (b"{", b"[", b","))) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} JSON values, and no message is like that.")
+
+
 class Members(dict[str, object]):
     """The members of a JSON object. Of a name that occurs several times the last one counts, as in Go."""
 
@@ -106,6 +120,7 @@ def decoded(value: bytes, decoder: json.JSONDecoder) -> object:
     """One JSON value. Raises ValueError, the end of a sentence."""
     if len(value) > MOST_RECORD_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and no message is that large.")
+    require_few_values(value)
     try:
         return decoder.decode(value.decode("utf-8"))
     except RecursionError:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.formats.json_lines import require_few_values
 from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_name, is_possible_text
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
@@ -83,6 +84,10 @@ class SchemaFile:
 
 def parse_schema_file(raw: bytes) -> SchemaFile:
     """The schema file in ``raw``. Raises SchemaFileError for broken JSON, an unknown column type or a missing part."""
+    try:
+        require_few_values(raw)
+    except ValueError as error:
+        raise SchemaFileError(f"The schema file cannot be read: {error}") from None
     try:
         document = _decoder.decode(raw.decode("utf-8", "replace"))
     except RecursionError:

@@ -70,12 +70,17 @@ class FolderMemory:
         return [self._tree(folder) if recursive else self._entries(folder) for folder, recursive in requests]
 
     def _tree(self, folder: str) -> Entries:
-        listed = self._entries(folder)
-        below = [self._tree(inner) for inner in listed.folders]
-        files = itertools.chain(listed.files, *(inner.files for inner in below))
-        folders = itertools.chain(listed.folders, *(inner.folders for inner in below))
-        strays = itertools.chain(listed.strays, *(inner.strays for inner in below))
-        return Entries(tuple(files), tuple(folders), tuple(strays))
+        found, pending = [], [folder]
+        while pending:
+            listed = self._entries(pending.pop())
+            pending.extend(reversed(listed.folders))
+            found.append(listed)
+        together = itertools.chain.from_iterable
+        return Entries(
+            tuple(together(listed.files for listed in found)),
+            tuple(together(listed.folders for listed in found)),
+            tuple(together(listed.strays for listed in found)),
+        )
 
     def _entries(self, folder: str) -> Entries:
         stamp = self._stamp(folder)

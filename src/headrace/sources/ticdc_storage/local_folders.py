@@ -6,6 +6,7 @@ followed only inside the folder.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -28,6 +29,8 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+_OF_THE_ENTRY = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG})
+"""Errors that concern one entry: missing rights, and a path that is too long. Others, such as of a network, may pass."""
 _AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
 _ONLY_TO_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) | os.O_CLOEXEC
 """Opens an entry only for its place and its metadata, which needs no right to read it."""
@@ -153,8 +156,8 @@ def _listed(root: str, folder: str) -> Iterator[LocalEntry]:
             if not folder:
                 raise
             return
-        except PermissionError as error:
-            if not folder:
+        except OSError as error:
+            if not folder or error.errno not in _OF_THE_ENTRY:
                 raise
             yield Stray(folder, f"it is a folder that cannot be listed: {error.strerror}", unlisted=True)
             return
@@ -174,10 +177,20 @@ def _entry(root: str, path: str, entry: os.DirEntry[str], folder: int) -> Iterat
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return
+    except OSError as error:
+        if error.errno not in _OF_THE_ENTRY:
+            raise
+        yield Stray(path, f"it cannot be looked at: {error.strerror}", unlisted=True)
+        return
+    yield from _as_found(root, path, entry.name, folder, found)
+
+
+def _as_found(root: str, path: str, name: str, folder: int, found: os.stat_result) -> Iterator[LocalEntry]:
+    """The entry with this state; a link is followed."""
     is_link, is_inside = stat.S_ISLNK(found.st_mode), True
     if is_link:
         try:
-            found, is_inside = _followed(root, path, entry.name, folder)
+            found, is_inside = _followed(root, path, name, folder)
         except FileNotFoundError:
             yield Stray(path, "it is a link that leads nowhere")
             return
