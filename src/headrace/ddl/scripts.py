@@ -48,7 +48,7 @@ def definitions(script: str, database: str = "") -> Iterator[Definition]:
         line += script.count("\n", counted, starts)
         counted = starts
         found = words(text)
-        # No more than the line is told: what is no script of SQL may hold a password.
+        # Only the line is named: a file that is not a SQL script may hold a password.
         if found is None or (found and found[0].says("DELIMITER")):
             raise ValueError(f"line {line}: the statement cannot be read.")
         if found and found[0].says("USE"):

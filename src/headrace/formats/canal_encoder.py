@@ -25,14 +25,14 @@ from headrace.formats.encoding import (
     carried,
     changed_members,
     changes_of,
-    converted,
     data_of,
     first_place,
     member_numbers,
+    moment_texts,
+    number_texts,
     rows_from,
 )
 from headrace.formats.json_texts import CONTROLS, OF_HTML, SHORT, JsonTexts
-from headrace.formats.value_texts import float_texts, timestamps_in_zone
 from headrace.formats.values import WRITTEN, Written, check_time_zone
 from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
@@ -206,18 +206,13 @@ class CanalJsonEncoder:
         """The values as they stand between quotes; nulls stay nulls."""
         written, table_id = WRITTEN[column.type.kind], self._schema.table_id
         if written is Written.NUMBER:
-            if not pa.types.is_floating(values.type):
-                return values.cast(pa.string())
-            reason = "has a value that is no number"
-            return converted(values, lambda part: float_texts(part, None), column, table_id, reason)
+            return number_texts(values, None, column, table_id)
         if written is Written.CODE:
             return _AS_CHARACTERS.applied(values)
         if written is Written.MEMBER:
             return member_numbers(values, column, table_id, "canal-JSON")
         if written is Written.MOMENT:
-            zone = self._output.time_zone
-            reason = f"has a value that is no TIMESTAMP, so it has no text in the time zone {zone}"
-            return converted(values, lambda part: timestamps_in_zone(part, zone), column, table_id, reason)
+            return moment_texts(values, self._output.time_zone, column, table_id)
         return TEXTS.escaped(values)
 
 

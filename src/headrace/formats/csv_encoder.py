@@ -23,12 +23,13 @@ from headrace.formats.encoding import (
     Line,
     carried,
     changes_of,
-    converted,
     data_of,
     first_place,
+    moment_texts,
+    number_texts,
     rows_from,
 )
-from headrace.formats.value_texts import OF_FORMAT_G, base64_texts, float_texts, hex_texts, timestamps_in_zone
+from headrace.formats.value_texts import OF_FORMAT_G, base64_texts, hex_texts
 from headrace.formats.values import WRITTEN, Written
 from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
@@ -173,16 +174,7 @@ class CsvEncoder:
             line.quoted(texts, quote)
 
     def _numbers(self, column: Column, values: pa.Array) -> pa.Array:
-        if column.type.kind in INTEGER_KINDS or not pa.types.is_floating(values.type):
-            texts = values.cast(pa.string())
-        else:
-            texts = converted(
-                values,
-                lambda part: float_texts(part, OF_FORMAT_G),
-                column,
-                self._schema.table_id,
-                "has a value that is no number",
-            )
+        texts = number_texts(values, OF_FORMAT_G, column, self._schema.table_id)
         if _NUMBER.fullmatch(self._options.null):
             self._require_no_null_text(column, texts, values)
         return texts
@@ -193,9 +185,7 @@ class CsvEncoder:
         if written is Written.CODE:
             values = hex_texts(values) if self._options.binary_encoding == "hex" else base64_texts(values)
         elif written is Written.MOMENT:
-            zone = self._options.time_zone
-            reason = f"has a value that is no TIMESTAMP, so it has no text in the time zone {zone}"
-            values = converted(values, lambda part: timestamps_in_zone(part, zone), column, self._schema.table_id, reason)
+            values = moment_texts(values, self._options.time_zone, column, self._schema.table_id)
         texts = self._escapes.applied(values)
         delimiter = self._options.delimiter
         if not self._options.quote and len(delimiter) > 1:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.formats.value_texts import Exponents, float_texts, timestamps_in_zone
 from headrace.formats.values import bad_places, numbers_from_members
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind
@@ -110,6 +111,19 @@ def converted(
             value = values[row].as_py()
             raise EncodeError(table_id, reason, column=column.name, value=value, row=row) from error
         raise
+
+
+def number_texts(values: pa.Array, exponents: Exponents | None, column: Column, table_id: TableId) -> pa.Array:
+    """Numbers as text; floating ones as ``float_texts`` has them. Raises EncodeError for one that is infinite, or no number."""
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.string())
+    return converted(values, lambda part: float_texts(part, exponents), column, table_id, "has a value that is no number")
+
+
+def moment_texts(values: pa.Array, zone: str, column: Column, table_id: TableId) -> pa.Array:
+    """Canonical TIMESTAMPs as text in a time zone. Raises EncodeError."""
+    reason = f"has a value that is no TIMESTAMP, so it has no text in the time zone {zone}"
+    return converted(values, lambda part: timestamps_in_zone(part, zone), column, table_id, reason)
 
 
 def member_numbers(values: pa.Array, column: Column, table_id: TableId, protocol: str) -> pa.Array:

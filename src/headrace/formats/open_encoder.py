@@ -25,13 +25,14 @@ from headrace.formats.encoding import (
     carried,
     changed_members,
     changes_of,
-    converted,
     first_place,
     member_numbers,
+    moment_texts,
+    number_texts,
     rows_from,
 )
 from headrace.formats.json_texts import JsonTexts
-from headrace.formats.value_texts import OF_JSON, base64_texts, float_texts, timestamps_in_zone
+from headrace.formats.value_texts import OF_JSON, base64_texts
 from headrace.formats.values import WRITTEN, Written, check_time_zone
 from headrace.model.block import COMMIT_TS
 from headrace.model.events import RowKind
@@ -193,17 +194,13 @@ class OpenEncoder:
         """The values as they are written, without quotes; nulls stay nulls."""
         written, table_id = WRITTEN[column.type.kind], self._schema.table_id
         if written is Written.NUMBER:
-            if not pa.types.is_floating(values.type):
-                return values.cast(pa.string())
-            return converted(values, lambda part: float_texts(part, OF_JSON), column, table_id, "has a value that is no number")
+            return number_texts(values, OF_JSON, column, table_id)
         if written is Written.CODE or column.type.kind in _IN_BASE64:
             return base64_texts(values) if column.type.kind in _IN_BASE64 else _GO_QUOTED.applied(values)
         if written is Written.MEMBER:
             return member_numbers(values, column, table_id, "the Open Protocol")
         if written is Written.MOMENT:
-            zone = self._output.time_zone
-            reason = f"has a value that is no TIMESTAMP, so it has no text in the time zone {zone}"
-            return converted(values, lambda part: timestamps_in_zone(part, zone), column, table_id, reason)
+            return moment_texts(values, self._output.time_zone, column, table_id)
         return _TEXTS.escaped(values)
 
     def _firsts(self, key_ends: IntArray, value_ends: IntArray, changes: Changes) -> IntArray:

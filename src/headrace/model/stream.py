@@ -73,7 +73,7 @@ class StreamStatement:
     ran_ms: int | None = None
     """When the source ran the statement (ms since 1970); ``None`` where the commit ts tells it."""
     if_it_drops: str = ""
-    """Why a person must approve it if it drops a table of which rows were read: sentences. Empty if nobody has to."""
+    """If it drops a table that has rows: why a person must approve it first, in sentences. Empty: no approval is needed."""
     before: int | None = None
     """The offset of the partition's previous record; ``None`` for the first that was read. Offsets in between may be missing."""
 

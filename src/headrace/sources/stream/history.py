@@ -61,8 +61,8 @@ class StreamHistory:
         self._beginnings = {
             (t, shape.version) for t, shapes in tables.items() for shape in shapes if shape.incarnation == shape.version
         }
-        self._ends: set[tuple[TableId, int]] = set()
-        """The tables that were dropped or renamed, with the commit ts (TSO)."""
+        self._ends: dict[TableId, set[int]] = defaultdict(set)
+        """When tables were dropped or renamed (TSO)."""
         self._partitionings: dict[TableId, Partitioning | None] = {}
         self._taken_steps: set[tuple[int, tuple[Rename, ...]]] = set()
         # The default collations of tables, and of databases by their folded names.
@@ -87,8 +87,7 @@ class StreamHistory:
     def absences(self, table_id: TableId) -> list[tuple[int, int]]:
         """From what to what commit ts (TSO) there was no table of a name, by the schema changes that end and begin it."""
         begins = sorted(self._versions.get(table_id, {}))
-        ends = sorted(at for name, at in self._ends if name == table_id)
-        return [(end, next((at for at in begins if at >= end), MAX_TSO)) for end in ends]
+        return [(end, next((at for at in begins if at >= end), MAX_TSO)) for end in sorted(self._ends.get(table_id, ()))]
 
     def _failed(self, statement: StreamStatement) -> Callable[[Problem], None]:
         def failed(problem: Problem) -> None:
@@ -319,19 +318,19 @@ class StreamHistory:
             match event:
                 case DropTableEvent(dropped):
                     self._tables.pop(dropped, None)
-                    self._ends.add((dropped, told.commit_ts))
+                    self._ends[dropped].add(told.commit_ts)
                     self._partitionings.pop(dropped, None)
                     gone |= dropped == told.table_id
                 case DropDatabaseEvent(database):
                     for table_id in [t for t in self._tables if t.lies_in(database)]:
                         self._told.add((table_id, told.commit_ts))
-                        self._ends.add((table_id, told.commit_ts))
+                        self._ends[table_id].add(told.commit_ts)
                         del self._tables[table_id]
                         self._partitionings.pop(table_id, None)
                     gone = True
                 case RenameTableEvent(old, new):
                     moved = self._tables.pop(old, None)
-                    self._ends.add((old, told.commit_ts))
+                    self._ends[old].add(told.commit_ts)
                     self._partitionings[new] = self._partitionings.pop(old, None)
                     self._collations[new] = self._collations.pop(old, "")
                     if moved is not None:
