@@ -37,6 +37,7 @@ def delivered(log: MemoryLog, start: int, commit_ts: int) -> list[tuple[int, int
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["seek", "seek-gaps", "restart"])
 def test_every_query_of_the_golden_tables_finds_an_offset_after_which_nothing_is_missing(case: str) -> None:
     table: dict[str, Any] = told(case, "seek")

@@ -284,6 +284,7 @@ def test_patterns_of_a_statement_count_together() -> None:
     assert "may take more than 10,000,000 steps" in excess(PLACES["check"].format(" AND ".join([slow] * 11)), SCHEMA)
 
 
+@pytest.mark.long
 def test_patterns_are_read_soon_or_not_at_all() -> None:
     many = ", ".join(["`v` REGEXP '^((((abcdefghijklmnop){9}){9}){9})'"] * 50_000)
     statement = PLACES["check"].format(f"GREATEST({many})")

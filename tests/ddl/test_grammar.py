@@ -265,6 +265,7 @@ def _mutations(text: str) -> st.SearchStrategy[str]:
     )
 
 
+@pytest.mark.long
 @given(st.sampled_from([s.sql for s in (*hostile_statements(), *benign_statements())]).flatmap(_mutations))
 def test_every_statement_is_judged(text: str) -> None:
     judge(text, "shop")

@@ -157,6 +157,7 @@ WORDS: dict[str, Any] = {"type": "array", "items": "string"}
 NUMBERS: dict[str, Any] = {"type": "map", "values": "long"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("told", "item", "reason"),
     [

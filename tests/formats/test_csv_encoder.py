@@ -79,6 +79,7 @@ def options_with(told: dict[str, Any]) -> CsvOptions:
     return CsvOptions(**named)
 
 
+@pytest.mark.long
 @given(files())
 @settings(max_examples=60, deadline=None)
 def test_random_rows_are_the_bytes_of_the_independent_writer_and_are_read_back(

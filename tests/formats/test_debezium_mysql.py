@@ -33,6 +33,7 @@ T = TableId("shop", "t")
 TYPE = {kind: ColumnType(kind) for kind in TypeKind}
 ID = Column("id", TYPE[TypeKind.INT], nullable=False, primary_key=True)
 SCHEMA = TableSchema(T, (ID, Column("v", TYPE[TypeKind.INT])), ("id",))
+KEYS = TableSchema(T, (ID,), ("id",))
 BEGAN = 1_750_000_000_000
 
 
@@ -211,6 +212,7 @@ def test_a_statement_without_a_possible_time_is_not_read(written_ms: int) -> Non
         read_statement_message(row(ddl="ALTER TABLE t ADD x TIMESTAMP", databaseName="shop", written_ms=written_ms))
 
 
+@pytest.mark.long
 def test_schemas_that_take_much_memory_are_not_held() -> None:
     """A message of schemas that say nothing is a heartbeat, and a few KB in Kafka can become many of them."""
     schemas = Schemas()
@@ -229,6 +231,14 @@ def decoded(*values: bytes, accept_unclear: bool = True, schema: TableSchema = S
     assert sum(counts) == rows.num_rows
     found: list[dict[str, Any]] = rows.to_pylist()
     return found
+
+
+@pytest.mark.parametrize("number", [2031, 70_000])
+def test_a_row_far_behind_in_its_event_has_no_place_of_its_own(number: int) -> None:
+    assert len(decoded(row(after={"id": 1}, source={"row": 2030}), accept_unclear=False, schema=KEYS)) == 1
+    with pytest.raises(BadRecordError, match="their order is not known"):
+        decoded(row(after={"id": 1}, source={"row": number}), accept_unclear=False, schema=KEYS)
+    assert len(decoded(row(source={"row": number}))) == 1
 
 
 def test_an_update_gives_its_old_row_and_its_new_one() -> None:

@@ -257,6 +257,7 @@ def outcome(protocol: KafkaProtocol, messages: Messages) -> tuple[list[object], 
     return records.to_pylist(), found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["open-protocol", "debezium"])
 def test_messages_read_together_give_what_they_give_one_by_one(name: str) -> None:
     def check(made: tuple[KafkaProtocol, Messages]) -> None:

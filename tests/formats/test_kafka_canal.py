@@ -173,6 +173,7 @@ def test_a_message_that_is_not_understood_is_unknown(value: bytes, table: str, r
     assert record["value"].decode().startswith(reason)
 
 
+@pytest.mark.long
 def test_many_unreadable_entries_of_a_message_are_one_record() -> None:
     """An entry may have two bytes. Rows between them stay, and each table with such entries is told."""
     odd = entry(15)

@@ -79,6 +79,7 @@ def test_every_golden_record_is_what_it_was_written_as(name: str) -> None:
     assert all(is_craft(golden.record.value or b"") for golden in case.records)
 
 
+@pytest.mark.long
 def test_a_damaged_message_is_never_read_as_another() -> None:
     """Whatever byte is changed: a row is not read, or has values of its columns' types; nothing else is raised."""
     case = KafkaCase("craft", "basic")

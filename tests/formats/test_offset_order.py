@@ -117,6 +117,7 @@ def backwards(sent: Sequence[Sent], draw: random.Random) -> Iterator[tuple[int, 
         end = start
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restarts", [0, 1, 4])
 def test_tables_have_what_the_source_has_or_stop(restarts: int) -> None:
     stops = 0

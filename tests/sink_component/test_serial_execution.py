@@ -124,6 +124,7 @@ def step(random: Random, detector: ConflictDetector, target: Target, under_way: 
     del under_way[worker]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),

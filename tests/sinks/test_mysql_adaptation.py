@@ -257,6 +257,7 @@ def parts_of(statement: str) -> list[list[str]]:
     return [[word.text for word in part] for part in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
 @given(
     st.lists(st.sampled_from(DEFINITIONS + INDEXES + CHECKS), unique=True, min_size=1, max_size=6),

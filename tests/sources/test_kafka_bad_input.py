@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,6 +169,16 @@ def test_rows_behind_the_end_of_their_table_are_never_passed_over(text: str, kin
     assert "table shop.a" in scene.told
     assert "it was dropped or renamed before these rows" in scene.told
     assert scene.run() == 3
+
+
+def test_the_end_of_a_temporary_table_is_no_end_of_the_table_of_that_name(scene: Scene) -> None:
+    dropped = statement(4, "DROP TEMPORARY TABLE IF EXISTS a", type="ERASE")
+    scene.write(database_created(1), created(2), row(3, 1), dropped, row(5, 2), watermark(6))
+    while scene.run() == 3:
+        found = re.search(r"ddl \S+ '([^']+)'", scene.told)
+        assert found is not None, "nothing but a decision about the statement is missing"
+        assert main(["ddl", "skip", found[1], "--sink", f"duckdb://{scene.folder}/x.duckdb"]) == 0
+    assert scene.keys() == [1, 2]
 
 
 def test_a_schema_change_of_an_unknown_type_stops_its_table(scene: Scene) -> None:

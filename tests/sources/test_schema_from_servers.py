@@ -66,6 +66,7 @@ def test_an_answer_that_no_server_gives_is_told(
         given({statement: answer})
 
 
+@pytest.mark.long
 def test_definitions_that_are_too_large_together_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql_answers, "MOST_BYTES", 1 << 20)
     names = [f"t{number}" for number in range(40)]

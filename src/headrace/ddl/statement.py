@@ -242,6 +242,8 @@ class _Reader:
         cursor = self._cursor
         if cursor.accept("DATABASE") or cursor.accept("SCHEMA"):
             return self._database_statement(StatementKind.DROP_DATABASE)
+        if cursor.accept("TEMPORARY"):
+            return Statement(StatementKind.EMPTY)  # of its own session only, also where a table has the same name
         cursor.skip_any("GLOBAL", "TEMPORARY")
         if cursor.accept("TABLE") or cursor.accept("TABLES"):
             self._skip_existence()

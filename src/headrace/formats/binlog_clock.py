@@ -18,8 +18,8 @@ _MOST_FILES = 800_000
 """A greater number would be a commit ts in the future, which counts as an error of a clock."""
 _STATEMENTS = 16
 """How many numbers of an event are kept for statements, before those of its rows."""
-_MOST_ROWS = (1 << _ROW_BITS) - _STATEMENTS - 1
-"""Rows above that share the last number of their event; their order is that of the stream."""
+MOST_ROWS = (1 << _ROW_BITS) - _STATEMENTS - 1
+"""How many rows of an event have numbers of their own. Those behind them share one, and their order is not known."""
 
 
 _MOST_POSITION = (1 << _POSITION_BITS + _POSITION_STEP) - 1
@@ -60,7 +60,7 @@ class BinlogPlace:
 
     def of_row(self) -> int:
         """The number of a row (used as a TSO)."""
-        return self._event | _STATEMENTS + min(self.row, _MOST_ROWS)
+        return self._event | _STATEMENTS + min(self.row, MOST_ROWS)
 
     def of_statement(self, step: int = 0) -> int:
         """The number of a statement (used as a TSO), less than those of rows at its place. ``step`` orders several."""

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
+from headrace.formats.binlog_clock import MOST_ROWS
 from headrace.formats.debezium_mysql_messages import ROW_OPERATIONS, Schemas, UnreadableError
 from headrace.formats.debezium_mysql_values import ACCEPT, Encoding, canonical
-from headrace.formats.json_lines import Members
+from headrace.formats.json_lines import Members, integer_of
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import numbers_from_members
 from headrace.model.table import Column, TableSchema, folded_name
@@ -39,6 +40,9 @@ _NULL_HINT = (
     "Set value.converter.replace.null.with.default=false for the connector, and accept-unclear=true in the source's URI, since "
     "messages do not show that setting."
 )
+
+_NO_ORDER = f"The row is behind the first {MOST_ROWS:,} of one event of the binlog, and their order is not known."
+_NO_ORDER_HINT = "Set binlog_row_event_max_size of the server to its default, 8192, or less. Or " + ACCEPT
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class PlainRowReader:
         sides = {side: payload[side] for side in _SIDES if payload.get(side) is not None}
         if sides.keys() != _NEEDED[operation]:
             raise DecodeError(f"The message has op {operation}, and not the rows that belong to it.")
+        if not self.accept_unclear and _row_of_event(payload) >= MOST_ROWS:
+            raise DecodeError(_NO_ORDER, column="source.row", hint=_NO_ORDER_HINT)
         encodings = None if schema is None else self._told_by(schema)
         return {"op": operation, **{side: self._columns(side, row, encodings) for side, row in sides.items()}}
 
@@ -128,6 +134,11 @@ class PlainRowReader:
             if column.nullable and column.default is not None:
                 raise UnclearValueError(_NULL, _NULL_HINT)
         return Encoding.by_default(column.type)
+
+
+def _row_of_event(payload: Members) -> int:
+    source = payload.get("source")
+    return (integer_of(source.get("row"), 0, 1 << 31) or 0) if isinstance(source, Members) else 0
 
 
 def _encodings(schema: Members) -> dict[str, Encoding]:

@@ -12,7 +12,7 @@ import re
 from decimal import Decimal, InvalidOperation
 
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
+from headrace.formats.binlog_clock import MOST_ROWS, BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, NO_OBJECT, Members, bounded_integer, decoded, integer_of, text_of
 from headrace.formats.plain_messages import LATEST_MS, PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
@@ -85,6 +85,12 @@ def _place(message: Members, row: int) -> BinlogPlace:
     if position is None:
         raise _UnreadableError("it has no position. Set output_binlog_position=true for Maxwell.")
     return BinlogPlace.of_text(position, row)
+
+
+def shows_order(message: Members) -> bool:
+    """Whether a row's message shows which row of its event it is; the last one of a transaction says so."""
+    offset = integer_of(message.get("xoffset"), 0, _LAST_ROW)
+    return message.get("commit") is True if offset is None else offset < MOST_ROWS
 
 
 def _written_ms(message: Members) -> int:

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
+from headrace.formats.binlog_clock import MOST_ROWS
 from headrace.formats.json_lines import Members, is_unicode
-from headrace.formats.maxwell_mysql_messages import ROW_TYPES, read_members
+from headrace.formats.maxwell_mysql_messages import ROW_TYPES, read_members, shows_order
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import numbers_from_members
 from headrace.model.table import Column, TableSchema
@@ -37,6 +38,10 @@ _ZERO_YEAR = 1900
 _ACCEPT = "Or have such values applied as the messages have them, with accept-unclear=true in the source's URI."
 _WRAPPED = "Maxwell writes a TIME below zero or above 24 hours as another one, so the message does not show the value."
 _JSON = "The message does not show whether the text is a JSON document or a JSON string."
+_NO_ORDER = (
+    "The key of the row changes, and the message does not show which row of its event it is. Another one may leave or take the key."
+)
+_NO_ORDER_HINT = f"Set output_xoffset=true for Maxwell, which numbers the first {MOST_ROWS:,} rows of a transaction. {_ACCEPT}"
 _HINT = f"Send the table in another way. {_ACCEPT}"
 
 
@@ -87,7 +92,11 @@ class PlainMaxwellRowReader:
             return {"type": kind, "after": row}
         if kind == "delete":
             return {"type": kind, "before": row}
-        return {"type": kind, "after": row, "before": row | self._columns("old", message.get("old", Members(())))}
+        before = row | self._columns("old", message.get("old", Members(())))
+        moves = any(before[name] != row[name] for name in self.schema.handle_key)
+        if moves and not self.accept_unclear and not shows_order(message):
+            raise DecodeError(_NO_ORDER, column=self.schema.handle_key[0], hint=_NO_ORDER_HINT)
+        return {"type": kind, "after": row, "before": before}
 
     def _columns(self, side: str, row: object) -> dict[str, object]:
         if not isinstance(row, Members):

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.formats.binlog_clock import end_of_event
 from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
-from headrace.formats.row_images import LineReader
-from headrace.model.block import COMMIT_TS, KIND
-from headrace.model.events import RowKind
 from headrace.model.stream import StreamStatement
-from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import EarlierMessages, Messages
-from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
 OTHER_BINLOG = (
     "it is from another binlog than the messages before it: its place is before theirs, and it was written after them. So the "
     "order of changes is not known."
 )
-
-_NO_ORDER = "A change of an event of the binlog leaves the key {key}, and another one takes it. Which was first is not shown."
-_LOAD_ANEW = (
-    "Give the record up, and load the table anew. With Maxwell, set output_xoffset=true, and keep transactions below 2,000 rows."
-)
-_LEAVES = frozenset({RowKind.DELETE, RowKind.UPDATE_BEFORE})
 
 ReadAbout = Callable[[bytes], PlainAbout]
 """Says what a message is about; never raises."""
@@ -132,34 +120,3 @@ def statement_in_binlog(found: PlainStatement, partition: str, offset: int, new_
     told = StreamStatement(found.clock, found.database, found.statement, found.table_id, None, partition, offset, tells_shape=False)
     doubt = new_snapshot if found.is_of_snapshot else ""
     return replace(told, current_is_known=found.current_is_known, ran_ms=found.ran_ms, if_it_drops=doubt)
-
-
-def rows_in_binlog(reader: LineReader, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
-    """The rows of records of one table; see ``KafkaProtocol.decode``.
-
-    Raises BadRecordError, also if two records have the same place, and one takes the key that the other one leaves: of ``SET id =
-    id + 1`` and a chain of updates of one row, the first ends with all keys and the second with the last one only.
-    """
-    rows, counts = rows_of_messages(reader, records)
-    clocks = records.column("commit_ts").to_numpy()
-    _, first, times = np.unique(clocks, return_index=True, return_counts=True)
-    if len(first) < len(clocks) and reader.schema.handle_key:
-        of_record = np.repeat(np.arange(len(counts)), counts)
-        chosen = np.flatnonzero(np.isin(clocks, clocks[first[times > 1]])[of_record])
-        _require_order(rows.take(pa.array(chosen)), of_record[chosen].tolist(), reader.schema.handle_key)
-    return rows, counts
-
-
-def _require_order(rows: pa.RecordBatch, of_record: Sequence[int], key: Sequence[str]) -> None:
-    """Raises BadRecordError; see :func:`rows_in_binlog`. ``of_record`` is the number of each row's record."""
-    before: dict[int, tuple[object, ...]] = {}
-    after: dict[int, tuple[object, ...]] = {}
-    kinds, clocks = (rows.column(name).to_pylist() for name in (KIND, COMMIT_TS))
-    keys = [(clock, *values) for clock, *values in zip(clocks, *(rows.column(name).to_pylist() for name in key), strict=True)]
-    for kind, told, record in zip(kinds, keys, of_record, strict=True):
-        (before if kind in _LEAVES else after)[record] = told
-    left = {told: record for record, told in before.items() if after.get(record) != told}
-    for record, told in after.items():
-        if before.get(record) != told and told in left:
-            shown = ", ".join(f"{name}={value}" for name, value in zip(key, told[1:], strict=True))
-            raise BadRecordError(max(record, left[told]), _NO_ORDER.format(key=shown), hint=_LOAD_ANEW)

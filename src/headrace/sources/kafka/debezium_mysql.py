@@ -18,7 +18,8 @@ from headrace.formats.plain_messages import PlainAbout
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
-from headrace.sources.kafka.binlog_order import OTHER_BINLOG, BinlogOrder, records_in_order, rows_in_binlog, statement_in_binlog
+from headrace.sources.kafka.binlog_order import OTHER_BINLOG, BinlogOrder, records_in_order, statement_in_binlog
+from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import EarlierMessages, Messages
 
 CAVEATS = (
@@ -71,4 +72,4 @@ class DebeziumMySqlProtocol:
 
     def decode(self, schema: TableSchema, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Sequence[int]]:
         """See ``KafkaProtocol.decode``."""
-        return rows_in_binlog(PlainRowReader(schema, self.accept_unclear, self._schemas), records)
+        return rows_of_messages(PlainRowReader(schema, self.accept_unclear, self._schemas), records)

@@ -18,11 +18,10 @@ _GIVE_COLUMNS = (
     "Begin anew (headrace reset) with a stream that has the table's CREATE TABLE, or give the shape that the table had at "
     "--start with --schema-from."
 )
-_NO_TABLE = (
-    "its columns are not known: it was dropped or renamed before these rows, and the stream has no CREATE TABLE of it since."
-)
+_NO_TABLE = "its columns are not known: it was dropped or renamed before these rows, and no CREATE TABLE was read since."
 _GIVE_TABLE = (
-    "Check which statements the changefeed leaves out (event filters), and begin anew (headrace reset) with one that has it."
+    "Check whether a schema change of the table waits (headrace ddl list), and whether the changefeed leaves some out (event "
+    "filters). Begin anew (headrace reset) with a stream that has them."
 )
 
 HasRows = Callable[[StagedPiece, int, int], bool]
