@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +28,6 @@ from headrace.sinks.blackhole.sink import BlackholeSink
 from headrace.testing.shop import write_shop
 from headrace.testing.ticdc_writer import TicdcWriter
 from headrace.testing.upstream import Insert, Upstream
-
-
-@pytest.fixture(autouse=True)
-def _no_secrets() -> Iterator[None]:
-    yield
-    output._HIDDEN.clear()
 
 
 @pytest.mark.parametrize(

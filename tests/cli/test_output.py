@@ -6,12 +6,11 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 
-from headrace.cli import output
 from headrace.cli.output import JsonOutput, Output, PlainOutput, TerminalOutput, hide_secrets, make_output, redact, shown
 from headrace.cli.progress import (
     Figures,
@@ -29,12 +28,6 @@ from headrace.model.tso import tso_from_ms
 NOW = 1_717_579_830.0
 TSO = tso_from_ms(1_717_579_823_694, 7)  # 2024-06-05 09:30:23.694
 CUT = CutRecord(TSO, "2024-06-05T09:30:30+00:00", 2.0, 1_200, 90_000, 80_000, 10, 5_000, 1)
-
-
-@pytest.fixture(autouse=True)
-def _no_secrets() -> Iterator[None]:
-    yield
-    output._HIDDEN.clear()
 
 
 class Streams:
