@@ -11,6 +11,8 @@ from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import TypeKind
 from headrace.sinks.duckdb.catalog import MARK
 
+pytestmark = pytest.mark.long  # each test opens a dozen database files
+
 A, V = column("a"), column("v", TypeKind.BIGINT)
 CREATED = "CREATE TABLE t (id INT PRIMARY KEY, a INT, v BIGINT AS (a * 2), KEY (v))"
 COMMENT = "SELECT comment FROM duckdb_tables() WHERE table_name = 't'"

@@ -16,6 +16,8 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.types import TypeKind
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 
+pytestmark = pytest.mark.long  # each test opens a dozen database files
+
 T, U = TableId("test", "t"), TableId("test", "u")
 SHAPE = shape(column("v", TypeKind.VARCHAR, length=9), table_id=T)
 RANGES = """CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) PARTITION BY RANGE (id)

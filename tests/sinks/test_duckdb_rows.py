@@ -30,6 +30,8 @@ from headrace.sinks.duckdb import loader, open_sink, spool
 from headrace.sinks.duckdb.sink import DuckDbSink
 from servers import S3Server
 
+pytestmark = pytest.mark.long  # each test opens a dozen database files
+
 T = TableId("shop", "orders")
 
 

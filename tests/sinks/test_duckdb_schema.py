@@ -26,6 +26,8 @@ from headrace.sinks.duckdb.sink import DuckDbSink
 from headrace.sinks.metadata_applier import SchemaChangeRefused
 from targets import held_open
 
+pytestmark = pytest.mark.long  # each test opens a dozen database files
+
 
 @pytest.fixture
 def target(tmp_path: Path) -> Target:

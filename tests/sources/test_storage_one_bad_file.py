@@ -16,13 +16,18 @@ from headrace.errors import SourceNotReadyError, TransientError
 from headrace.formats.schema_file import schema_checksum
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
-from headrace.sources.ticdc_storage import bounded_offer, catalogue, splits
+from headrace.sources.ticdc_storage import bounded_offer, catalogue, checkpoint, splits
 from headrace.sources.ticdc_storage import folder as folder_of_changefeed
 from headrace.testing.faults import Crashed
 from storage_folder import ID, OPTIONS, C, StorageFolder, V
 
 GOOD, BAD = TableId("test", "good"), TableId("test", "bad")
 Edit = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_PAUSES", (0, 0, 0))
 
 
 @pytest.fixture
