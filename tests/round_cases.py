@@ -18,7 +18,7 @@ from headrace.model.split import Segment, Split, Window
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.places.work_place import WorkLease
-from headrace.sinks.base import ChangeDemand, SinkCapabilities, Spread, TableChange, WriterContext, WriteReport
+from headrace.sinks.base import ChangeDemand, Commits, SinkCapabilities, Spread, TableChange, WriterContext, WriteReport
 
 Change = tuple[int, RowKind, int, str]
 """Commit ts, kind, key, value."""
@@ -175,7 +175,8 @@ class TellingWriter:
             found.append(WriteOutcome(change.table_id, upserts=rows.num_rows, deletes=change.deletes.num_rows, spooled=spooled))
         return found
 
-    def commits(self) -> None: ...
+    def commits(self) -> tuple[Commits, ...]:
+        return ()
 
     def close(self) -> None: ...
 

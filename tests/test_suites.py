@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 import duckdb
@@ -146,6 +147,8 @@ class TestDuckDb(OwnLedgerSuite):
 
 @pytest.mark.server
 class TestMariaDb(OwnLedgerSuite):
+    parameters: ClassVar[dict[str, object]] = {}
+
     @pytest.fixture
     def target(self, mariadb: MariaDb) -> SinkUnderTest:
         def read(schema: TableSchema) -> Iterable[Mapping[str, object]]:
@@ -159,8 +162,14 @@ class TestMariaDb(OwnLedgerSuite):
                 return list(cursor.fetchall())
 
         return SinkUnderTest(
-            partial(open_sink, mariadb.uri(any_database=True)),
+            partial(open_sink, mariadb.uri(any_database=True, **self.parameters)),
             read,
             save=partial(saved_databases, mariadb),
             secrets=(mariadb.password, quote(mariadb.password, safe="")),
         )
+
+
+class TestMariaDbThatReplays(TestMariaDb):
+    """Each transaction of the source is executed, on several connections."""
+
+    parameters: ClassVar[dict[str, object]] = {"apply": "replay", "replay_connections": 3}

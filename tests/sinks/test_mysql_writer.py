@@ -22,7 +22,7 @@ from headrace.sinks.mysql import writer as writer_module
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
-from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.sql_claim import Claim
 
 pytestmark = pytest.mark.server
 
@@ -429,7 +429,7 @@ def test_two_writers_of_one_table_with_two_unique_keys_get_through(target):
 def test_a_lost_connection_is_made_again(target):
     writer = target.writer()
     writer.write([change(ITEMS, [(1, "a", 1)])], None)
-    target.execute(f"KILL {writer._session.connection_id}")
+    target.execute(f"KILL {writer._own_slot().connected().connection_id}")
     assert writer.write([change(ITEMS, [(2, "b", 2)])], None)[0].problem is None
     writer.close()
     assert target.execute("SELECT COUNT(*) FROM shop.items") == [(2,)]

@@ -27,8 +27,9 @@ from headrace.model.place import PlaceInFile, PlaceInStream
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_dialect import DUCKDB
-from headrace.sinks.sql_ledger import PART_LENGTH, Claim, SqlLedger
+from headrace.sinks.sql_ledger import PART_LENGTH, SqlLedger
 
 LEDGER = SqlLedger(DUCKDB)
 ORDERS = TableId("shop", "orders")

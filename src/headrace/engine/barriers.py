@@ -63,6 +63,8 @@ class PlanRules:
     """The kinds of schema changes that the sink accepts."""
     keeps_commit_ts: bool = False
     """The sink writes each row's commit ts."""
+    replays: bool = False
+    """The sink executes every transaction of tables with the demand ALL."""
     unmade: Mapping[TableId, int] = field(default_factory=dict)
     """Tables that were never created, each with the commit ts (TSO) of the change of this cut that ends it. No earlier change of
     them runs."""
@@ -79,6 +81,7 @@ class PlanRules:
             reserved=sink.reserved,
             supported=sink.supported_schema_changes,
             keeps_commit_ts=sink.keeps_commit_ts,
+            replays=sink.replays,
         )
 
 

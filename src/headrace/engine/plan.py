@@ -401,10 +401,15 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
 
 
 def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:
-    if not rules.keeps_commit_ts or offer.precision.is_exact:
+    if not (rules.keeps_commit_ts or rules.replays) or offer.precision.is_exact:
         return
-    message = "the sink writes the commit ts of each row, and its rows carry no exact one."
     for split in splits:
+        if rules.keeps_commit_ts:
+            message = "the sink writes the commit ts of each row, and its rows carry no exact one."
+        elif rules.demand_of(split.table_id, split.schema) is ChangeDemand.ALL:
+            message = "its transactions cannot be replayed, since its rows carry no exact commit ts."
+        else:
+            continue
         problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=offer.advice.exact_commit_ts))
 
 

@@ -314,6 +314,7 @@ def carry_out(
         used_decisions=tuple(entry.identity for entry in entries if entry.identity in state.decisions),
         # The loaded rows already include these changes, and a source that delivers them only once will not repeat them.
         shapes=told_shapes(state.with_rows(rows), passed) if source.needs_shapes else (),
+        forget_replayed=tuple(row.table_id for row in rows),
     )
     return Carried(update, tuple(notices))
 

@@ -76,6 +76,7 @@ def begin_anew(
         requests=tuple(holds),
         used_requests=tuple(dict.fromkeys(used)),
         dead_letters={table_id: 0 for table_id in rows if table_id in state.dead_letters},
+        forget_replayed=tuple(rows),
     )
     return Carried(update, tuple(notices))
 

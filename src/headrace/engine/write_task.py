@@ -384,8 +384,8 @@ class WriteTask:
                         yield from unit.reading.reports.values()
                         yield from unit.reading.counts
                     yield from self._written(unit, reporting=reporting)
-                if self._is_open and (commits := self._job.writer.commits()) is not None:
-                    yield commits
+                if self._is_open:
+                    yield from self._job.writer.commits()
             finally:
                 if self._is_open:
                     self._job.writer.close()

@@ -98,7 +98,7 @@ class ConflictDetector:
         self._queues = tuple(_Queue(Condition(self._graph)) for _ in range(workers))
         self._pending_bytes = 0
         self._pending = 0
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._rows = [0] * workers  # what each worker has queued and taken
         self._next = 0
         # Batches that are not executed as a whole, the oldest first. All transactions before the first of them are executed.
@@ -293,7 +293,7 @@ class ConflictDetector:
             return self._pending_bytes
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         """Why nothing more is taken, SinkClosedError after :meth:`close`; ``None`` while the detector works."""
         return self._failure
 
@@ -301,7 +301,7 @@ class ConflictDetector:
         """Ends all waits. Nothing more is taken from here on; what was taken may still be acknowledged."""
         self.fail(SinkClosedError("The sink is closed and takes no more events."))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Closes the detector because a worker cannot go on. The first error counts."""
         with self._graph:
             self._failure = self._failure or error

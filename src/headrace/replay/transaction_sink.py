@@ -91,7 +91,7 @@ class TransactionSink:
         return parts
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         return self._detector.failure
 
     @property
@@ -109,7 +109,7 @@ class TransactionSink:
     def _work(self, worker: int) -> None:
         try:
             self._execute(worker)
-        except Exception as error:  # noqa: BLE001 -- raised again by write_events, on the thread of the table sink
+        except BaseException as error:  # noqa: BLE001 -- ``failure`` for the thread of the table sink, which would wait for ever
             self._detector.fail(error)
 
     def _execute(self, worker: int) -> None:

@@ -120,7 +120,7 @@ class EventSink(Protocol):
         ...
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         """Why nothing is acknowledged any more; ``None`` while the sink works. Any thread may ask."""
         ...
 

@@ -93,6 +93,9 @@ class SinkCapabilities:
     keeps_commit_ts: bool = False
     """Rows of net changes and bags come with their commit ts (see :class:`TableChange`), for targets that compare versions of a
     row. Tables stop if the source does not give exact commit ts."""
+    replays: bool = False
+    """It executes every transaction of the tables with the demand ALL, and the ledger records which of them are executed. Such
+    tables stop if the source does not give exact commit ts."""
     views: bool = False
     """It creates the source's views."""
     adopts: bool = False
@@ -212,6 +215,8 @@ class LedgerUpdate:
     shapes: tuple[TableShape, ...] = ()
     """Shapes to put, of tables whose source needs that. The run must have acquired :attr:`LedgerPart.SHAPES`."""
     forget_shapes: tuple[ShapeKey, ...] = ()
+    forget_replayed: tuple[TableId, ...] = ()
+    """Tables of the source whose rows in the target are not those any more that transactions were replayed into."""
 
     def applied_to(self, state: LedgerState) -> LedgerState:
         """The state of the ledger after this step. ``attempted`` never decreases."""
@@ -241,6 +246,8 @@ class LedgerPart(StrEnum):
     """The shapes of the source's tables (``LedgerUpdate.shapes``)."""
     ROUTED_TABLES = "routed_tables"
     """Rows of tables whose name in the target differs from the source's (``TableProgress.target``)."""
+    REPLAYED = "replayed"
+    """The transactions that are executed beyond the checkpoints of their tables (``SinkCapabilities.replays``)."""
 
 
 class UnitWriter(Protocol):
@@ -264,8 +271,8 @@ class UnitWriter(Protocol):
         """
         ...
 
-    def commits(self) -> Commits | None:
-        """The slot's commit counts at :meth:`open` and now; ``None`` if the rows take effect only with a later driver step."""
+    def commits(self) -> tuple[Commits, ...]:
+        """The commit counts of its slots at :meth:`open` and now; none if the rows take effect only with a later driver step."""
         ...
 
     def close(self) -> None: ...

@@ -32,7 +32,9 @@ from headrace.model.place import place_of_text, place_text
 from headrace.model.table import TableId
 from headrace.sinks.base import KEPT_CUTS, LedgerPart, LedgerUpdate
 from headrace.sinks.record_owner import require_owner
+from headrace.sinks.sql_claim import Claim, Held
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_replayed import ReplayedRows
 from headrace.sinks.sql_rows import put_rows
 from headrace.sinks.sql_shapes import ShapeRows
 from headrace.sinks.sql_tables import TableRows
@@ -47,32 +49,6 @@ _CLAIMS = {"run_token": "VARCHAR(64) DEFAULT ''", "step": "BIGINT DEFAULT 0"}
 """Columns of the table ``pipelines`` that a later version of Headrace added: the run that wrote the last step, and its number."""
 PART_LENGTH = 1 << 17
 """How many characters of a position one statement writes: up to half a MiB. Servers accept packets of at least 1 MiB."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A run's hold on a pipeline's record: its epoch, a token that no other run has, and the number of its last step.
-
-    Each step must find these three in the ledger, and writes the next number.
-    """
-
-    pipeline: str
-    epoch: int
-    token: str
-    step: int = 0
-
-    @property
-    def following(self) -> Claim:
-        """The claim after one more step."""
-        return replace(self, step=self.step + 1)
-
-
-@dataclass(frozen=True)
-class Held:
-    """What a pipeline's row records about the run that wrote it last, and its current attempt."""
-
-    claim: Claim
-    attempt: int
 
 
 @dataclass(frozen=True)
@@ -98,6 +74,11 @@ class SqlLedger:
     def shapes(self) -> ShapeRows:
         """The statements for the shapes of tables, which not every ledger keeps."""
         return ShapeRows(self.dialect, self.table)
+
+    @property
+    def replayed(self) -> ReplayedRows:
+        """The statements for replayed transactions, which not every ledger keeps."""
+        return ReplayedRows(self.dialect, self.table)
 
     @property
     def names(self) -> frozenset[str]:
@@ -431,6 +412,8 @@ class SqlLedger:
             self.shapes.forget(session, pipeline, key)
         for table_shape in update.shapes:
             self.shapes.put(session, pipeline, table_shape)
+        if update.forget_replayed and LedgerPart.REPLAYED in self._shape(session):
+            self.replayed.forget(session, pipeline, update.forget_replayed)
         if update.cut is not None:
             self._put_cut(session, pipeline, update.cut)
         return True
@@ -448,6 +431,7 @@ class SqlLedger:
             "position_parts": (f"pipeline {name} NOT NULL, part {number}, content {text} NOT NULL", "pipeline, part"),
             **self.rows.layout(),
             **self.shapes.layout(),
+            **self.replayed.layout(),
             "ddl_journal": (
                 f"pipeline {name} NOT NULL, change_identity {name} NOT NULL, commit_ts {number}, touched {text} NOT NULL,"
                 f" statement {text} NOT NULL, state {name} NOT NULL, fingerprint {text} NOT NULL",

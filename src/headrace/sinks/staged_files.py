@@ -17,7 +17,7 @@ from headrace.model.events import RowKind
 from headrace.model.outcome import WriteOutcome
 from headrace.model.table import TableId
 from headrace.places.work_place import WorkPlace
-from headrace.sinks.base import Round, TableChange, WriterContext, WriteReport
+from headrace.sinks.base import Commits, Round, TableChange, WriterContext, WriteReport
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.table_by_table import outcomes_of
 
@@ -88,8 +88,9 @@ class StagingWriter:
         upserts = change.upserts.num_rows + _upserts(change.ordered)
         return WriteOutcome(change.table_id, upserts=upserts, deletes=change.num_rows - upserts, spooled=tuple(keys))
 
-    def commits(self) -> None:
+    def commits(self) -> tuple[Commits, ...]:
         """Nothing is committed in tasks."""
+        return ()
 
     def close(self) -> None:
         """Nothing stays open."""

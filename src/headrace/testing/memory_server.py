@@ -35,7 +35,7 @@ from headrace.model.ledger import LedgerState
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.base import TableChange
-from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.table_marks import TableMark
 from headrace.testing.upstream_table import default_value
 

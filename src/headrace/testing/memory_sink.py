@@ -38,7 +38,7 @@ from headrace.sinks.base import (
     WriteReport,
 )
 from headrace.sinks.cut_commit import CutCommit
-from headrace.sinks.sql_ledger import Claim
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.stateless import StatelessSink
 from headrace.sinks.table_by_table import outcomes_of
 from headrace.sinks.table_marks import TableMark
@@ -416,11 +416,9 @@ class MemoryWriter:
             contents.step(self._claim, update.applied_to(state))
         return outcomes
 
-    def commits(self) -> Commits | None:
+    def commits(self) -> tuple[Commits, ...]:
         """See ``UnitWriter.commits``."""
-        if self._begun_at is None:
-            return None
-        return Commits(self._context.slot, self._begun_at, self._count)
+        return () if self._begun_at is None else (Commits(self._context.slot, self._begun_at, self._count),)
 
     def close(self) -> None:
         """There is no connection."""

@@ -15,6 +15,7 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     CheckState,
+    Commits,
     Round,
     SinkCapabilities,
     TableChange,
@@ -99,8 +100,9 @@ class CountingWriter:
         """Counts the changes. There is no ledger to commit."""
         return outcomes_of(changes, _outcome)
 
-    def commits(self) -> None:
+    def commits(self) -> tuple[Commits, ...]:
         """Nothing is committed in tasks."""
+        return ()
 
     def close(self) -> None:
         """Nothing is open."""

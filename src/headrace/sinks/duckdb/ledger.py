@@ -9,8 +9,9 @@ from headrace.errors import FencedError, TransientError
 from headrace.model.ledger import Decision, LedgerState, TableRequest, Words
 from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.duckdb.database import Database, FileMark, Session
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_dialect import DUCKDB
-from headrace.sinks.sql_ledger import Claim, SqlLedger
+from headrace.sinks.sql_ledger import SqlLedger
 
 LEDGER_SCHEMA = "headrace"
 """The ledger's schema, unless the URI names another one."""

@@ -23,7 +23,7 @@ from headrace.model.outcome import Notice, Problem, WriteOutcome
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.places.work_place import WorkPlace
 from headrace.sealed_duckdb import open_duckdb, seal
-from headrace.sinks.base import TableChange, WriterContext
+from headrace.sinks.base import Commits, TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import DeadLetters, no_letters_of_bags, row_letters
 from headrace.sinks.duckdb.types import DATE_KINDS, UnsupportedPolicy, UnsupportedTypeError, from_canonical, quoted
@@ -99,8 +99,9 @@ class SpoolWriter:
             connection.close()
         return outcomes
 
-    def commits(self) -> None:
+    def commits(self) -> tuple[Commits, ...]:
         """Nothing is committed in tasks."""
+        return ()
 
     def close(self) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pymysql
+from pymysql.constants import CLIENT
 
 from headrace import faults
 from headrace.errors import DefinitionError, SinkUnreachableError, TransientError
@@ -48,13 +49,18 @@ class MySqlSession:
     changes: in autocommit, and in the source's time zone. ``headrace.sinks.mysql.variables`` lists all settings.
     """
 
-    def __init__(self, settings: MySqlSettings, *, ddl: bool = False, interruption: Interruption | None = None) -> None:
-        """``interruption`` is the signal with which the session's statements are ended."""
+    def __init__(
+        self, settings: MySqlSettings, *, ddl: bool = False, counts_found: bool = False, interruption: Interruption | None = None
+    ) -> None:
+        """``interruption`` is the signal with which the session's statements are ended.
+
+        With ``counts_found``, an UPDATE affects the rows that it finds, even if they were like that before.
+        """
         self._settings, self._interruption = settings, interruption
         self.is_tidb = False  # until the server's version is known
         self.collations: set[str] = set()
         """Collations that the server is known to have."""
-        self._connection = _connect(settings, autocommit=ddl)
+        self._connection = _connect(settings, autocommit=ddl, counts_found=counts_found)
         try:
             self._configure(settings, ddl=ddl)
             self._connection.still_runs = self._still_runs
@@ -298,9 +304,9 @@ def _codec(name: str) -> codecs.CodecInfo | None:
 codecs.register(_codec)
 
 
-def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
+def _connect(settings: MySqlSettings, *, autocommit: bool, counts_found: bool) -> LoadingConnection:
     try:
-        connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit)
+        connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit, counts_found=counts_found)
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
         raise _unreachable(settings, error) from None
     # A definition may contain bytes that are not UTF-8, in the default of a BINARY column.
@@ -308,7 +314,7 @@ def _connect(settings: MySqlSettings, *, autocommit: bool) -> LoadingConnection:
     return connection
 
 
-def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True) -> LoadingConnection:
+def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True, counts_found: bool = False) -> LoadingConnection:
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -318,6 +324,7 @@ def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True)
         "autocommit": autocommit,
         "connect_timeout": settings.connect_timeout,
         "program_name": "headrace",
+        "client_flag": CLIENT.FOUND_ROWS if counts_found else 0,
     }
     if settings.ssl_ca:
         options["ssl"] = tls.context(settings)

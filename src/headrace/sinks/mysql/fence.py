@@ -30,7 +30,8 @@ from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.settings import LEDGER_DATABASE
-from headrace.sinks.sql_ledger import Claim, SqlLedger, attempt_over
+from headrace.sinks.sql_claim import Claim
+from headrace.sinks.sql_ledger import SqlLedger, attempt_over
 
 _NO_SUCH_THREAD = 1094
 _LOCK_NAME_LIMIT = 64

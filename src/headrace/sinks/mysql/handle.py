@@ -115,12 +115,15 @@ def by_bytes(session: MySqlSession) -> str:
     return EQUAL[collation.BY_BYTES] if session.is_mariadb else collation.BY_BYTES
 
 
-def refuse_changing_triggers(session: MySqlSession, table_id: TableId) -> None:
-    """Raises refusal.Refused if a trigger of the target may change rows before they are written. Other triggers are accepted."""
+def refuse_changing_triggers(session: MySqlSession, table_id: TableId, *, updates: bool) -> None:
+    """Raises refusal.Refused if a trigger of the target may change rows before they are written. Other triggers are accepted.
+
+    ``updates``: rows are written by UPDATE, too.
+    """
     found = session.execute(
         "SELECT trigger_schema, trigger_name FROM information_schema.triggers WHERE event_object_schema = ?"
-        " AND event_object_table = ? AND action_timing = 'BEFORE' AND event_manipulation = 'INSERT'",
-        (table_id.database, table_id.table),
+        " AND event_object_table = ? AND action_timing = 'BEFORE' AND event_manipulation IN ('INSERT', ?)",
+        (table_id.database, table_id.table, "UPDATE" if updates else "INSERT"),
     )
     if not found:
         return

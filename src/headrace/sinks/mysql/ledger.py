@@ -19,11 +19,12 @@ from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
-from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.settings import Apply, MySqlSettings
 from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_dialect import MYSQL
-from headrace.sinks.sql_ledger import Claim, SqlLedger
+from headrace.sinks.sql_ledger import SqlLedger
 
 _T = TypeVar("_T")
 _DUPLICATE_COLUMN = 1060
@@ -88,9 +89,11 @@ class MySqlLedger:
     ) -> LedgerState:
         """See ``Ledger.acquire``. Ends the previous run's connections before their locks can block this run, and again later."""
 
+        needed = {*parts, *((LedgerPart.REPLAYED,) if self._settings.apply is Apply.REPLAY else ())}
+
         def create(session: MySqlSession) -> None:
             self.tables.verify_place(session, pipeline, source_identity)
-            self._create_tables(session, parts)
+            self._create_tables(session, needed)
             self._require_transactions(session)
 
         last = max(above, 0 if self._claim is None else self._claim.epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headrace.errors import DefinitionError
 from headrace.model.table import SYSTEM_DATABASES
@@ -14,7 +15,7 @@ DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
 _OURS = frozenset(
     {"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "time-zone", "timeout", "ledger-database", "local-infile"}
-    | {"silence-timeout"}
+    | {"silence-timeout", "apply", "transaction-atomicity", "replay-connections"}
 )
 # Parameters of TiCDC's MySQL sink that tune its writing. Headrace writes in another way, so they are accepted and ignored.
 _TICDC_ONLY = frozenset(
@@ -36,14 +37,23 @@ _TICDC_ONLY = frozenset(
         "read-timeout",
         "safe-mode",
         "tidb-txn-mode",
-        "transaction-atomicity",
         "write-timeout",
     }
 )
 LEDGER_DATABASE = "headrace"
 """The ledger's database, unless the URI names another one."""
 _LOGIN = re.compile(r"\w+://[^/?#]*")
+_MOST_REPLAY_CONNECTIONS = 64
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
+
+
+class Apply(StrEnum):
+    """How rows of tables with a key are applied."""
+
+    CONVERGE = "converge"
+    """Only the last state of each key in a cut is written."""
+    REPLAY = "replay"
+    """Every transaction of the source is executed, as a whole, and behind those that it depends on."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,9 @@ class MySqlSettings:
     local_infile: bool = True
     """Uses LOAD DATA LOCAL if the server allows it."""
     ledger_database: str = LEDGER_DATABASE
+    apply: Apply = Apply.CONVERGE
+    replay_connections: int = 4
+    """How many connections of a task replay the transactions of a table."""
     allow_non_transactional: bool = False
     """Not a parameter of the URI: tables with a key may have an engine without transactions."""
 
@@ -112,7 +125,30 @@ def read_settings(text: str) -> MySqlSettings:
         writers=_positive(uri, "worker-count", DEFAULT_WRITERS),
         local_infile=_local_infile(params.get("local-infile", "auto")),
         ledger_database=_ledger_database(params.get("ledger-database", LEDGER_DATABASE)),
+        apply=_apply(params),
+        replay_connections=_replay_connections(uri),
     )
+
+
+def _apply(params: Mapping[str, str]) -> Apply:
+    text, atomicity = params.get("apply", Apply.CONVERGE), params.get("transaction-atomicity", "table")
+    if text not in set(Apply):
+        raise DefinitionError(f"apply={text} is neither converge nor replay.")
+    if atomicity not in ("none", "table", "global"):
+        raise DefinitionError(f"transaction-atomicity={atomicity} is neither none nor table.")
+    if text == Apply.REPLAY and atomicity == "global":
+        raise DefinitionError(
+            "transaction-atomicity=global is not supported: transactions are whole and in order in each table, not across tables.",
+            "Use transaction-atomicity=table.",
+        )
+    return Apply(text)
+
+
+def _replay_connections(uri: Uri) -> int:
+    count = _positive(uri, "replay-connections", MySqlSettings.replay_connections)
+    if count > _MOST_REPLAY_CONNECTIONS:
+        raise DefinitionError(f"replay-connections={count} is more than {_MOST_REPLAY_CONNECTIONS}.")
+    return count
 
 
 def _check_tls(params: Mapping[str, str]) -> None:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId
+from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
 from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, EventSink, Round, SinkCapabilities, TextComparison, WriteReport
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
-from headrace.sinks.mysql.settings import MySqlSettings, read_settings
+from headrace.sinks.mysql.replay import ReplayWriter
+from headrace.sinks.mysql.settings import Apply, MySqlSettings, read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
 from headrace.sinks.reserved import Reserved
 
@@ -40,7 +41,8 @@ class MySqlEventSink:
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
-        writer = MySqlWriter(self._settings, self._ledger.own_claim(), self._verified)
+        make = ReplayWriter if self._settings.apply is Apply.REPLAY else MySqlWriter
+        writer = make(self._settings, self._ledger.own_claim(), self._verified)
         report = round.write_in_tasks(writer, self._text_comparisons)
         self._ledger.wrote(report)
         stopped = report.problems()  # a person may alter these tables
@@ -80,9 +82,12 @@ class MySqlSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
+        replays = self._settings.apply is Apply.REPLAY
         return SinkCapabilities(
-            ChangeDemand.NET,
-            atomic_bytes=ATOMIC_BYTES,
+            ChangeDemand.ALL if replays else ChangeDemand.NET,
+            own_demand=_demand_of_replay if replays else None,
+            replays=replays,
+            atomic_bytes=0 if replays else ATOMIC_BYTES,
             writers=self._settings.writers,
             bags=True,
             views=True,
@@ -135,6 +140,11 @@ class MySqlSink:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._metadata_applier.close()
         self._ledger.close()
+
+
+def _demand_of_replay(_: TableId, schema: TableSchema) -> ChangeDemand:
+    """Every change of tables with a key. A table without key is applied as a bag, in one transaction for each cut."""
+    return ChangeDemand.ALL if schema.handle_key else ChangeDemand.NET
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:

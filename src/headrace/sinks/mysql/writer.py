@@ -22,17 +22,18 @@ from headrace.sinks.base import Commits, TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.dead_letters import no_letters_of_bags, row_letters
 from headrace.sinks.mysql import bag, handle, refusal
-from headrace.sinks.mysql.column_fit import held_columns, refuse_misfits
 from headrace.sinks.mysql.connection import MySqlSession, repeat
-from headrace.sinks.mysql.fence import Fence, Former
+from headrace.sinks.mysql.fit import require_fit
 from headrace.sinks.mysql.latest_spelling import Settled, settled, unsettled
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.slot import WriterSlot
 from headrace.sinks.mysql.spellings import Spellings
 from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
 from headrace.sinks.refused_row import of_source
+from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_dialect import MYSQL
-from headrace.sinks.sql_ledger import Claim, SqlLedger
+from headrace.sinks.sql_ledger import SqlLedger
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
@@ -92,21 +93,14 @@ class MySqlWriter:
         self._settings, self._claim = settings, claim
         self._verified = set(verified)
         self._ledger = SqlLedger(MYSQL, settings.ledger_database)
-        self._fence = Fence(self._ledger)
-        self._context: WriterContext | None = None
-        self._session: MySqlSession | None = None
-        self._former: Former | None = None
-        # The slot's count when this unit was opened, and its present count; whether a COMMIT was not acknowledged yet.
-        self._begun_at: int | None = None
-        self._count = 0
-        self._is_in_doubt = False
+        self._slot: WriterSlot | None = None
         self._notices: list[Notice] = []
         self._letters: dict[TableId, set[str]] = defaultdict(set)
         self._read_letters: Mapping[TableId, int] = {}
 
     def open(self, context: WriterContext) -> None:
         """Connects and takes the slot. Raises SinkUnreachableError, FencedError."""
-        self._context = context
+        self._slot = WriterSlot(self._settings, self._claim, context)
         self._repeat(self._connected, "Taking a writer slot")
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
@@ -146,7 +140,7 @@ class MySqlWriter:
                 return
             except refusal.Unforeseen as error:
                 failed[error.problem.table_id] = error.problem
-                self._leave_session()
+                self._own_slot().leave()
 
     def _settled(self, changes: Sequence[TableChange], failed: dict[TableId, Problem]) -> list[Settled]:
         """What must be written of each change. Adds the problems of tables of which nothing can be written to ``failed``."""
@@ -160,7 +154,7 @@ class MySqlWriter:
             except refusal.Refused as error:
                 failed[change.table_id] = of_source(error.problem, change.table_id)
                 if isinstance(error, refusal.Unforeseen):
-                    self._leave_session()
+                    self._own_slot().leave()
         return found
 
     def _settle(self, change: TableChange) -> Settled:
@@ -172,68 +166,39 @@ class MySqlWriter:
 
     def _repeat(self, action: Callable[[], _T], what: str) -> _T:
         try:
-            return repeat(action, what, self._recover)
+            return repeat(action, what, self._own_slot().recover)
         except pymysql.err.MySQLError as error:  # an error about a table's rows is one of its problems
-            raise refusal.of_ledger(error, self._session, self._settings.ledger_database) from None
+            raise refusal.of_ledger(error, self._own_slot().session, self._settings.ledger_database) from None
 
-    def commits(self) -> Commits | None:
+    def commits(self) -> tuple[Commits, ...]:
         """See ``UnitWriter.commits``."""
-        return None if self._begun_at is None else Commits(self._own_context().slot, self._begun_at, self._count)
+        return self._own_slot().commits()
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._own_slot().close()
 
     def _connected(self) -> MySqlSession:
         """The session with its slot. Created again after a loss."""
-        if self._session is None:
-            session = MySqlSession(self._settings)
-            context = self._own_context()
-            try:
-                if self._former is not None:
-                    # If the network failed, the server may not have noticed: the lost connection still locks the rows.
-                    self._fence.kill(session, context.pipeline, list(self._former.connections), ddl=False)
-                self._count = self._fence.enter(session, self._claim, context, self._former)
-            except BaseException:
-                if self._former is not None:  # it may have taken the slot in spite of the error
-                    self._former = replace(self._former, connections=(*self._former.connections, session.connection_id))
-                session.close()
-                raise
-            self._session, self._former = session, None
-            self._begun_at = self._count if self._begun_at is None else self._begun_at
-            if self._settings.local_infile and not session.local_infile and not session.is_tidb:
-                self._note_slow_way()
-        return self._session
+        slot = self._own_slot()
+        is_new = slot.session is None
+        session = slot.connected()
+        if is_new and self._settings.local_infile and not session.local_infile and not session.is_tidb:
+            self._note_slow_way()
+        return session
+
+    def _own_slot(self) -> WriterSlot:
+        if self._slot is None:
+            raise RuntimeError("the writer was not opened")
+        return self._slot
 
     def _own_context(self) -> WriterContext:
-        if self._context is None:
-            raise RuntimeError("the writer was not opened")
-        return self._context
-
-    def _recover(self, error: BaseException) -> None:
-        """Prepares the session for another try: rolls it back, or drops it."""
-        if self._session is None:
-            return
-        try:
-            if classify(error) is ErrorClass.LOST:
-                self._leave_session()
-            else:
-                self._session.rollback()
-        except (pymysql.err.MySQLError, OSError):
-            self.close()
-
-    def _leave_session(self) -> None:
-        """Abandons the session. The next one ends what the server still has of it."""
-        if self._session is not None:
-            self._former = Former((self._session.connection_id,), self._count, self._is_in_doubt)
-            self.close()
+        return self._own_slot().context
 
     def _apply_transaction(
         self, transaction: _Transaction, failed: dict[TableId, Problem], commit: CutCommit | None
     ) -> dict[TableId, Problem]:
         """Runs and commits the transaction. Returns the tables that were refused in it."""
-        session, context = self._connected(), self._own_context()
+        slot, session = self._own_slot(), self._connected()
         problems: dict[TableId, Problem] = {}
         reached: list[TableProgress] = []
         refused: dict[TableId, list[Letter]] = {}
@@ -254,10 +219,9 @@ class MySqlWriter:
                 self._ledger.write_update(session, self._claim, update, repeated=transaction.commit_sent)
             elif reached:
                 self._ledger.put_tables(session, self._claim, reached)
-            self._fence.prove(session, context)
-            transaction.commit_sent = self._is_in_doubt = True
-            session.commit()
-            self._is_in_doubt, self._count = False, self._count + 1
+            slot.prove()
+            transaction.commit_sent = True
+            slot.commit()
         except TransientError:  # another task has the slot: continuing would take it back
             self.close()
             raise
@@ -307,15 +271,7 @@ class MySqlWriter:
     def _write_piece(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
         piece = replace(piece, schema=handle.with_plain_columns(session, piece.schema))
         if piece.table_id not in self._verified:
-            handle.refuse_views(session, piece.table_id)
-            handle.refuse_non_transactional(session, piece.schema, allowed=self._settings.allow_non_transactional)
-            handle.require_index(session, piece.schema)
-            columns = held_columns(session, piece.table_id)
-            handle.refuse_coarse_keys(session, piece.table_id, columns.values())
-            handle.refuse_changing_triggers(session, piece.table_id)
-            handle.refuse_zoned_columns(session, piece.schema)
-            handle.refuse_columns_computed_otherwise(session, piece.schema)
-            refuse_misfits(piece.schema, columns)
+            require_fit(session, piece.schema, self._settings)
             self._verified.add(piece.table_id)
         if self._own_context().letters is None or not piece.schema.handle_key:
             self._apply(session, piece)

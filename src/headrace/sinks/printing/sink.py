@@ -25,6 +25,7 @@ from headrace.sinks.base import (
     ChangeDemand,
     Check,
     CheckState,
+    Commits,
     Round,
     SinkCapabilities,
     TableChange,
@@ -139,8 +140,9 @@ class SpoolingWriter:
             outcomes[0] = replace(outcomes[0], spooled=(key,))
         return outcomes
 
-    def commits(self) -> None:
+    def commits(self) -> tuple[Commits, ...]:
         """Nothing is committed in tasks."""
+        return ()
 
     def close(self) -> None:
         """Nothing stays open."""
