@@ -64,7 +64,7 @@ class ConflictKeys:
 
     def __init__(self, schema: TableSchema, keys: Sequence[UniqueKey], *, old_images: bool) -> None:
         handle = [UniqueKey(tuple(map(KeyPart, schema.handle_key)))] if schema.handle_key else []
-        distinct = {tuple(folded_name(part.column) for part in key.parts): key for key in (*handle, *keys)}
+        distinct = {tuple((folded_name(part.column), part.prefix) for part in key.parts): key for key in (*handle, *keys)}
         self._table_id = schema.table_id
         self._keys = tuple(distinct.values())
         self.serialised = _why_serialised(schema, self._keys, old_images=old_images)

@@ -1,0 +1,295 @@
+"""Replay into MariaDB: each transaction of the source once, whole, and in an order that leads to what serial execution does."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from pymysql.cursors import DictCursor
+
+from headrace.faults import Moment, Step
+from headrace.model.ledger import RequestKind, TableRequest
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
+from headrace.pipeline.registry import open_sink
+from headrace.sinks.mysql import replay
+from headrace.testing.faults import Crashed, Fault, Passage
+from headrace.testing.sink_runs import PIPELINE, SinkRuns, SinkUnderTest, at
+from headrace.testing.upstream import Delete, Insert, Update, Upstream
+from sampling import drawn
+from servers import MariaDb
+
+pytestmark = [pytest.mark.server, pytest.mark.pipeline]
+
+T, LOG = TableId("shop", "seats"), TableId("shop", "log")
+INT = ColumnType(TypeKind.INT)
+TEXT = ColumnType(TypeKind.VARCHAR, length=20)
+SEATS = 12
+
+
+@pytest.fixture(autouse=True)
+def _many_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "_COMMIT_ROWS", 6)
+
+
+@pytest.fixture
+def runs(mariadb: MariaDb, tmp_path: Path) -> SinkRuns:
+    def read(schema: TableSchema) -> Iterable[Mapping[str, object]]:
+        return rows_of(mariadb, f"SELECT * FROM `{schema.table_id.database}`.`{schema.table_id.table}`")
+
+    uri = mariadb.uri(any_database=True, apply="replay", replay_connections=3)
+    return SinkRuns(SinkUnderTest(partial(open_sink, uri), read), tmp_path)
+
+
+def rows_of(mariadb: MariaDb, select: str) -> list[Mapping[str, object]]:
+    with mariadb.connect() as connection, connection.cursor(DictCursor) as cursor:
+        cursor.execute(select)
+        return list(cursor.fetchall())
+
+
+def execute(mariadb: MariaDb, statement: str) -> None:
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def seats(runs: SinkRuns, mariadb: MariaDb) -> Upstream:
+    """A table whose rows hand their unique seats on, and in the target a table that its triggers write to."""
+    upstream = runs.upstream
+    upstream.create_database(T.database)
+    columns = [Column("id", INT, False, True), Column("seat", INT, nullable=False), Column("name", TEXT), Column("points", INT)]
+    upstream.create_table(T, columns, unique=("seat",))
+    runs.applied()
+    execute(mariadb, "CREATE TABLE shop.audit (id BIGINT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(9), row_id INT, points INT)")
+    for event, image in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+        execute(
+            mariadb,
+            f"CREATE TRIGGER shop.audit_{event} AFTER {event} ON shop.seats FOR EACH ROW"
+            f" INSERT INTO shop.audit (what, row_id, points) VALUES ('{event}', {image}.id, {image}.points)",
+        )
+    return upstream
+
+
+class Seating:
+    """Random transactions that give the seats of some rows to others, so that many of them depend on each other."""
+
+    def __init__(self, upstream: Upstream, seed: int) -> None:
+        self._upstream, self._random = upstream, Random(seed)
+        self._seat_of: dict[int, int] = {}
+        self._next = 0
+        self.expected: Counter[tuple[str, int, int]] = Counter()
+        """What triggers must have seen of rows whose transaction hands on no seat among its updates: kind, row, points."""
+
+    def transactions(self, count: int) -> None:
+        for _ in range(count):
+            self._transaction()
+
+    def _transaction(self) -> None:
+        chance, seat_of = self._random, self._seat_of
+        free = [seat for seat in range(SEATS) if seat not in seat_of.values()]
+        statements: list[Insert | Update | Delete] = []
+        leaving = chance.sample(sorted(seat_of), min(len(seat_of), chance.randint(0, 2)))
+        gone = [row for row in leaving if chance.random() < 0.5]
+        moving = [row for row in leaving if row not in gone]
+        free += [seat_of[row] for row in leaving]
+        chance.shuffle(free)
+        for row in gone:
+            statements.append(Delete(T, (row,)))
+            del seat_of[row]
+        for row in moving:
+            seat_of[row] = free.pop()
+            # The points tell the triggers' rows of one transaction from those of another.
+            statements.append(Update(T, (row,), {"seat": seat_of[row], "points": self._upstream.changes}))
+        for _ in range(chance.randint(0, 2)):
+            if free:
+                self._next += 1
+                seat_of[self._next] = free.pop()
+                row = {"id": self._next, "seat": seat_of[self._next], "name": f"n{self._next}", "points": 0}
+                statements.append(Insert(T, row))
+        if statements:
+            self._note(statements, moving)
+            self._upstream.execute(*statements)
+
+    def _note(self, statements: list[Insert | Update | Delete], moving: list[int]) -> None:
+        for statement in statements:
+            if isinstance(statement, Insert):
+                self.expected["INSERT", int(str(statement.row["id"])), 0] += 1
+            elif isinstance(statement, Delete):
+                self.expected["DELETE", int(str(statement.key[0])), int(str(self._upstream.row(T, statement.key)["points"]))] += 1
+            elif len(moving) < 2:
+                self.expected["UPDATE", int(str(statement.key[0])), int(str(statement.values["points"]))] += 1
+
+
+def dying(step: Step, number: int, moment: Moment) -> Fault:
+    def die(_: Passage) -> None:
+        raise Crashed
+
+    return at(number, die, lambda passage: (passage.step, passage.moment) == (step, moment))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_transaction_is_executed_once_wherever_runs_die(seed: int, runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream, chance = seats(runs, mariadb), Random(seed)
+    seating = Seating(upstream, seed)
+    deaths = 0
+    for _ in range(drawn(8)):
+        seating.transactions(40)
+        upstream.checkpoint()
+        for _ in range(2):
+            try:
+                told = runs.run(dying(Step.MYSQL_COMMIT, chance.randint(1, 25), chance.choice(list(Moment))))
+            except Crashed:
+                deaths += 1
+            else:
+                assert not told.stopped, [problem.sentence() for problem in told.stopped]
+        runs.applied()
+    assert deaths > 1
+    seen = Counter(
+        (str(r["what"]), int(str(r["row_id"])), int(str(r["points"]))) for r in rows_of(mariadb, "SELECT * FROM shop.audit")
+    )
+    assert {what: seen[what] for what in seating.expected} == dict(seating.expected)
+    assert max(seen.values()) == 1 or {what for what, count in seen.items() if count > 1} <= {
+        what for what in seen if what not in seating.expected
+    }
+
+
+def test_readers_never_see_half_a_transaction(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream, chance = runs.upstream, Random(1)
+    upstream.create_database(T.database)
+    upstream.create_table(T, [Column("id", INT, False, True), Column("points", INT)])
+    upstream.execute(*(Insert(T, {"id": n, "points": 10}) for n in range(30)))
+    runs.applied()
+    for _ in range(400):
+        giving, taking = chance.sample(range(30), 2)
+        points = {row: int(str(upstream.row(T, (row,))["points"])) for row in (giving, taking)}
+        upstream.execute(Update(T, (giving,), {"points": points[giving] - 1}), Update(T, (taking,), {"points": points[taking] + 1}))
+    sums: list[int] = []
+    with _reading(mariadb, "SELECT CAST(SUM(points) AS SIGNED) AS sum FROM shop.seats", sums):
+        runs.applied()
+    assert set(sums) == {300}
+
+
+@contextmanager
+def _reading(mariadb: MariaDb, select: str, found: list[int]) -> Iterator[None]:
+    """Meanwhile, a reader asks again and again."""
+    over = threading.Event()
+
+    def read() -> None:
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            while not over.is_set():
+                cursor.execute(select)
+                found.append(int(cursor.fetchall()[0][0]))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reader.join()
+
+
+def test_a_refused_transaction_is_named_and_stops_its_table_only(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = seats(runs, mariadb)
+    upstream.create_table(LOG, [Column("id", INT, False, True)])
+    upstream.execute(Insert(T, {"id": 1, "seat": 1, "name": "a", "points": 1}))
+    runs.applied()
+    execute(mariadb, "INSERT INTO shop.seats VALUES (99, 7, 'by hand', 0)")
+    upstream.execute(Update(T, (1,), {"points": 2}))
+    refused = upstream.execute(
+        Insert(T, {"id": 2, "seat": 2, "name": "b", "points": 1}), Insert(T, {"id": 3, "seat": 7, "name": "c", "points": 1})
+    )
+    upstream.execute(Insert(LOG, {"id": 1}))
+    upstream.checkpoint()
+    told = runs.run()
+    assert [problem.table_id for problem in told.stopped] == [T]
+    sentence = told.stopped[0].sentence()
+    assert "INSERT of the transaction at commit ts" in sentence
+    assert str(refused) in sentence
+    assert "id=3" in sentence
+    assert "Duplicate entry" in sentence
+    assert rows_of(mariadb, "SELECT id, points FROM shop.seats ORDER BY id") == [
+        {"id": 1, "points": 2},
+        {"id": 99, "points": 0},
+    ]
+    assert len(rows_of(mariadb, "SELECT * FROM shop.log")) == 1
+    execute(mariadb, "DELETE FROM shop.seats WHERE id = 99")
+    runs.applied()
+    assert [row["what"] for row in rows_of(mariadb, "SELECT what FROM shop.audit WHERE row_id = 1")] == ["INSERT", "UPDATE"]
+
+
+@pytest.mark.parametrize("change", ["update", "delete"])
+def test_a_row_that_the_target_lacks_stops_the_table(change: str, runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = seats(runs, mariadb)
+    upstream.execute(*(Insert(T, {"id": n, "seat": n, "name": "a", "points": 1}) for n in (1, 2, 3)))
+    runs.applied()
+    execute(mariadb, "DELETE FROM shop.seats WHERE id = 2")
+    upstream.execute(*((Delete(T, (n,)) if change == "delete" else Update(T, (n,), {"points": 5})) for n in (1, 2, 3)))
+    upstream.checkpoint()
+    sentence = runs.run().stopped[0].sentence()
+    assert f"{change.upper()} of the transaction" in sentence
+    assert "the target does not have the row" in sentence
+    assert "id=2" in sentence
+    assert len(rows_of(mariadb, "SELECT * FROM shop.seats WHERE points = 1")) == 2
+
+
+def test_an_update_that_changes_nothing_finds_its_row(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = seats(runs, mariadb)
+    upstream.execute(Insert(T, {"id": 1, "seat": 1, "name": "a", "points": 1}))
+    runs.applied()
+    execute(mariadb, "UPDATE shop.seats SET points = 5")
+    upstream.execute(Update(T, (1,), {"points": 5}))
+    runs.applied()
+
+
+def test_a_table_without_key_is_applied_beside_replayed_ones(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = seats(runs, mariadb)
+    upstream.create_table(LOG, [Column("id", INT), Column("v", TEXT)])
+    upstream.execute(
+        *(Insert(LOG, {"id": 1, "v": "x"}) for _ in range(3)), Insert(T, {"id": 1, "seat": 1, "name": "a", "points": 1})
+    )
+    runs.applied()
+    upstream.execute(Delete(LOG, (1, "x")))
+    runs.applied()
+
+
+def test_what_was_replayed_is_forgotten_with_the_table(runs: SinkRuns, mariadb: MariaDb) -> None:
+    """A table that was loaded anew executes its transactions again, also those that were recorded beyond its checkpoint."""
+    upstream = seats(runs, mariadb)
+    execute(mariadb, "DROP TABLE shop.audit")
+    for event in ("INSERT", "UPDATE", "DELETE"):
+        execute(mariadb, f"DROP TRIGGER shop.audit_{event}")
+    seating = Seating(upstream, 5)
+    seating.transactions(60)
+    upstream.checkpoint()
+    with pytest.raises(Crashed):
+        runs.run(dying(Step.MYSQL_COMMIT, 12, Moment.AFTER))
+    assert rows_of(mariadb, "SELECT * FROM headrace.replayed")
+    with runs.opened() as (_, ledger):
+        ledger.request(PIPELINE, TableRequest("1", T, RequestKind.HOLD))
+    runs.run()
+    with runs.opened() as (_, ledger):
+        state = ledger.peek(PIPELINE)
+        assert state is not None
+        ledger.request(PIPELINE, TableRequest("2", T, RequestKind.RESYNC, to=state.table_checkpoint(T)))
+    execute(mariadb, "DELETE FROM shop.seats")  # as it was then
+    runs.applied()
+
+
+def test_the_ledger_keeps_records_of_one_cut_only(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = seats(runs, mariadb)
+    seating = Seating(upstream, 2)
+    counts = []
+    for _ in range(4):
+        seating.transactions(30)
+        runs.applied()
+        counts.append(len(rows_of(mariadb, "SELECT * FROM headrace.replayed")))
+    assert max(counts) <= 40
+    with suppress(KeyError):
+        upstream.drop_table(T)
+    runs.applied()
