@@ -20,6 +20,9 @@ class Fault(StrEnum):
     ERROR = "500"
     UNAVAILABLE = "503"
     SLOW_DOWN = "503 SlowDown"
+    DENIED = "403 AccessDenied"
+    ARCHIVED = "403 InvalidObjectState"
+    GONE = "404"
     CLOSED = "closed before the store heard of it"
     LOST = "done, and closed without an answer"
     CUT = "body shorter than its Content-Length"
@@ -46,7 +49,15 @@ class Request:
     key: str
 
 
-_STATUS = {Fault.ERROR: (500, "InternalError"), Fault.UNAVAILABLE: (503, "ServiceUnavailable"), Fault.SLOW_DOWN: (503, "SlowDown")}
+_STATUS = {
+    Fault.ERROR: (500, "InternalError"),
+    Fault.UNAVAILABLE: (503, "ServiceUnavailable"),
+    Fault.SLOW_DOWN: (503, "SlowDown"),
+    Fault.DENIED: (403, "AccessDenied"),
+    Fault.ARCHIVED: (403, "InvalidObjectState"),
+    Fault.GONE: (404, "NoSuchKey"),
+}
+_MESSAGES = {Fault.ARCHIVED: "The operation is not valid for the object's storage class"}
 _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "keep-alive", "host", "expect"})
 
 
@@ -121,8 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.met[fault, request.kind] += 1
         if fault in _STATUS:
             status, code = _STATUS[fault]
-            text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>Trouble.</Message></Error>".encode()
-            self._answer(status, {"Content-Type": "application/xml"}, text)
+            message = _MESSAGES.get(fault, "Trouble.")
+            text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+            self._answer(status, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else text)
             return
         self.close_connection = True
         if fault is Fault.SILENT:

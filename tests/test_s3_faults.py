@@ -160,6 +160,34 @@ def test_a_store_that_is_down_is_waited_for_and_told(bucket: Bucket, target: Duc
     assert_state(target, bucket.state())
 
 
+def test_a_schema_file_that_the_store_does_not_give_stops_its_table_until_it_does(
+    bucket: Bucket, target: DuckDbTarget, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(bucket, with_bag=True)
+    bucket.publish()
+    assert run_once(bucket, target.uri) == 0
+    known = {path.name for path in bucket.writer.root.rglob("schema_*.json")}
+    shop_reopens(bucket, with_bag=True)
+    bucket.publish()
+    fresh = sorted(path for path in bucket.writer.root.rglob("schema_*.json") if path.name not in known)
+    assert fresh
+    proxy.fault = lambda request: Fault.DENIED if request.key.endswith(fresh[0].name) else None
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "_RETRY_STOPPED_EVERY", 60)  # a step takes longer than what a run that follows waits here
+        assert run_once(bucket, target.uri) == 3
+    run = Following(bucket, target.uri)
+    try:
+        run.wait_until(lambda: bool(run.display.stopped), PATIENCE)
+        assert all(fresh[0].name in str(problem.place) for problem in run.display.stopped)
+        proxy.fault = lambda _: None
+        run.wait_until(lambda: {str(p.table_id) for p in run.display.stopped} <= set(run.display.resumed), PATIENCE)
+    finally:
+        run.interrupt()
+        run.ended()
+    assert not run.display.failures
+    assert_state(target, bucket.state())
+
+
 class Ledgers:
     """The ledger of one pipeline in the store, as it comes through the proxy."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from headrace.sources.kafka.large_options import LargeRowPlaces
 from headrace.sources.kafka.protocol import KafkaProtocol, Messages
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import PIECE, RecordKind
-from headrace.sources.ticdc_storage.stores import StoreLocation
+from headrace.sources.ticdc_storage.stores import StoreLocation, UnreadableFileError
 from headrace.upstream.settings import Upstream
 
 _MOST_TOGETHER = 16
@@ -225,9 +226,9 @@ def _first_where(values: Sequence[_T], differs: Callable[[_T], bool]) -> int:
 
 
 def _contents(storage: StoreLocation, names: Sequence[str]) -> list[bytes]:
-    """The content of the first files, at least of one, together up to 64 MiB, up to one that is missing.
+    """The content of the first files, at least of one, together up to 64 MiB, up to one that is missing or cannot be read.
 
-    Raises BadRecordError if the first one is missing, SourceUnreachableError.
+    Raises BadRecordError if the first one is missing, SourceUnreachableError also if it cannot be read.
     """
     store = storage.open()
     taken: list[str] = []
@@ -239,7 +240,9 @@ def _contents(storage: StoreLocation, names: Sequence[str]) -> list[bytes]:
         taken.append(name)
         size += stored.size
     found = store.read_starts(taken, MOST_RECORD_BYTES + 1)
-    contents = [content for content in found[: _first_where(found, lambda content: content is None)] if content is not None]
+    if found and isinstance(found[0], UnreadableFileError):
+        raise found[0]
+    contents = [content for content in takewhile(lambda found: isinstance(found, bytes), found) if isinstance(content, bytes)]
     if not contents:
         store.require_bucket()
         if store.is_local and not store.exists():

@@ -26,15 +26,15 @@ from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import Candidate
-from headrace.sources.ticdc_storage.stores import StoredFile
+from headrace.sources.ticdc_storage.stores import Content, StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _PEEK_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _PEEKED_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 1_000
 
-ReadStarts = Callable[[list[str], int], list[bytes | None]]
-"""Reads the first bytes of files, up to a maximum for each; ``None`` for a file that is gone."""
+ReadStarts = Callable[[list[str], int], list[Content]]
+"""Reads the first bytes of files, up to a maximum for each."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Beginnings:
             found = None
             # An error in the file is reported when the file is read.
             with contained(lambda problem: None, version.table_id):
-                found = None if start is None else _first_commit_ts(start, version, protocol, options)
+                found = _first_commit_ts(start, version, protocol, options) if isinstance(start, bytes) else None
             self.firsts[stored] = found or 0
             if found is None and length < stored.size:
                 left.append((stored, version))

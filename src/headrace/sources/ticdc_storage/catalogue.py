@@ -32,7 +32,7 @@ from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sources.ticdc_storage.held_tables import HeldTables, Tables
 from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner
-from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.stores import Content, Store, StoredFile, UnreadableFileError
 from headrace.sources.ticdc_storage.table_versions import TableVersion, with_bounds
 
 _VIEW_KINDS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
@@ -188,11 +188,13 @@ class CatalogueReader:
         self._loaded = {stored: result for stored, result in loaded.items() if not result.repeat}
         return self._catalogue
 
-    def _load(self, path: SchemaPath, raw: bytes | None) -> _Loaded:
+    def _load(self, path: SchemaPath, raw: Content) -> _Loaded:
         named = TableId(path.database, path.table)
         if raw is None:
             gone = Problem(named, "The schema file vanished while it was read.", path.place, transient=True)
             return _Loaded(None, gone, repeat=True)
+        if isinstance(raw, UnreadableFileError):
+            return _Loaded(None, Problem(named, raw.message, path.place, hint=raw.hint, transient=True), repeat=True)
         if len(raw) > MOST_BYTES:
             message = f"The schema file has more than {MOST_BYTES >> 20} MiB, which TiCDC never writes."
             return _Loaded(None, Problem(named, message, path.place))

@@ -21,7 +21,7 @@ from headrace.sources.ticdc_storage.position import Owner, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing, StorageReader
 from headrace.sources.ticdc_storage.seals import Directories
 from headrace.sources.ticdc_storage.split_selection import Candidate
-from headrace.sources.ticdc_storage.stores import Store, StoredFile
+from headrace.sources.ticdc_storage.stores import Content, Store, StoredFile, UnreadableFileError
 
 _PEEK_BYTES = 1 << 20
 _PEEK_FILES = 8
@@ -70,30 +70,32 @@ class Folder:
         """Whether the first readable rows have an exact commit ts; ``None`` if there are none."""
         for stored, _, version in candidates[:_PEEK_FILES]:
             # An error in the file is reported when the file is read.
-            with suppress(DecodeError, FileNotFoundError), contained(lambda problem: None, version.table_id):
+            with suppress(DecodeError, FileNotFoundError, UnreadableFileError), contained(lambda problem: None, version.table_id):
                 start = self._store.read_start(stored.path, _PEEK_BYTES)
                 if protocol is Protocol.CSV:
                     return csv.has_commit_ts(start, version.schema, version.csv(options.csv))
                 return canal_json.has_commit_ts(start)
         return None
 
-    def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:
-        """Up to ``length`` bytes from the beginning of each file; ``None`` for one that is gone."""
+    def read_starts(self, paths: list[str], length: int) -> list[Content]:
+        """Up to ``length`` bytes from the beginning of each file."""
         return self._store.read_starts(paths, length)
 
     def stat(self, path: str) -> StoredFile | None:
         """The file as it is now; ``None`` if there is none."""
         return self._store.stat(path)
 
-    def content(self, stored: StoredFile) -> int | None:
-        """The CRC-32 of a file's content; ``None`` if it is no longer the file that was listed."""
+    def content(self, stored: StoredFile) -> int | UnreadableFileError | None:
+        """The CRC-32 of a file's content, or why it cannot be read; ``None`` if it is no longer the file that was listed."""
         if stored not in self._contents:
             try:
                 data = self._store.read_buffer(stored.path)
+                if self._store.stat(stored.path) != stored:
+                    return None
             except FileNotFoundError:
                 return None
-            if self._store.stat(stored.path) != stored:
-                return None
+            except UnreadableFileError as error:
+                return error
             self._contents[stored] = zlib.crc32(memoryview(data))
         return self._contents[stored]
 

@@ -37,7 +37,7 @@ from headrace.sources.ticdc_storage.split_selection import (
     unknown_versions,
 )
 from headrace.sources.ticdc_storage.splits import read_split
-from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation
+from headrace.sources.ticdc_storage.stores import Store, StoredFile, StoreLocation, UnreadableFileError
 
 _MOST_INDEX_BYTES = 1 << 10
 """An index file has one name only."""
@@ -51,6 +51,7 @@ class FindingKind(StrEnum):
     GAP = "gap in file numbers"
     INDEX_WITHOUT_DATA = "index without data"
     INDEX_BEHIND = "index behind the data"
+    UNREADABLE_INDEX = "index that cannot be read"
     CHECKSUM = "schema checksum mismatch"
     UNKNOWN_FILES = "unknown files"
     TEMPORARY_FILES = "temporary files"
@@ -291,6 +292,9 @@ def _index_findings(store: Store, listing: Listing, tables: dict[str, TableId]) 
     contents = store.read_starts([stored.path for stored, _ in listing.indexes], _MOST_INDEX_BYTES)
     findings = []
     for (stored, index), raw in zip(listing.indexes, contents, strict=True):
+        if isinstance(raw, UnreadableFileError):
+            findings.append(_finding(FindingKind.UNREADABLE_INDEX, str(raw), tables.get(index.directory), stored.path))
+            continue
         named = (raw or b"").decode("utf-8", "replace").strip()
         last = newest.get((index.directory, index.dispatcher), (0, ""))[1]
         if named and f"{index.directory}/{named}" not in present:

@@ -19,7 +19,7 @@ from headrace.sources.ticdc_storage.intervals import numbers_of
 from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, first_file_in
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import AGAIN, Candidate, of_tables
-from headrace.sources.ticdc_storage.stores import StoredFile
+from headrace.sources.ticdc_storage.stores import StoredFile, UnreadableFileError
 from headrace.sources.ticdc_storage.table_versions import TableVersion
 
 _OUTLIVED = (
@@ -60,8 +60,8 @@ class Rewritten:
     schema_bound: int
     separator: DateSeparator | None
 
-    def judge(self, suspects: Iterable[Candidate], content: Callable[[StoredFile], int | None]) -> Judged:
-        """``content`` computes a file's CRC-32, ``None`` if the file changes at this moment: the next poll checks again."""
+    def judge(self, suspects: Iterable[Candidate], content: Callable[[StoredFile], int | UnreadableFileError | None]) -> Judged:
+        """``content`` computes a file's CRC-32; ``None`` if the file changes at this moment: the next poll checks again."""
         changed: list[Candidate] = []
         outlived: list[Candidate] = []
         applied: dict[StoredFile, int] = {}
@@ -73,6 +73,9 @@ class Rewritten:
                 problems.append(Problem(version.table_id, _UNCERTAIN, PlaceInFile(stored.path), hint=_UNCERTAIN_HINT))
             elif (found := content(stored)) is None:
                 continue
+            elif isinstance(found, UnreadableFileError):
+                place = PlaceInFile(stored.path)
+                problems.append(Problem(version.table_id, found.message, place, hint=found.hint, transient=True))
             elif found == known or has_ended:
                 applied[stored] = found
                 outlived += [candidate] if found != known else []

@@ -347,7 +347,8 @@ class StorageEventSource:
             return position
         found = stored or StoredFile(key, 0, 0)
         content = None if stored is None else folder.content(stored)
-        state = FileState(key, found.size, found.modified, consumed=True, content=content)
+        known_content = content if isinstance(content, int) else None
+        state = FileState(key, found.size, found.modified, consumed=True, content=known_content)
         # As long as the protocol is a guess, the next one may be that this is no file of the changefeed.
         is_guessed = not (self._options.protocol or known.applied_extension)
         known = replace(known, given_up=noted.given_up) if is_guessed else known

@@ -5,6 +5,7 @@ A :class:`StoreLocation` is a value that is sent to tasks; :meth:`StoreLocation.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -38,6 +39,14 @@ _LISTING_SECONDS = 1800.0
 _CLIENT_SECONDS = 60.0
 """The time limit for creating a new client."""
 _MESSAGE_LIMIT = 200
+_OF_THE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.EIO})
+"""Errors of the operating system that say nothing about other files. A disk may fail to read the blocks of one file alone."""
+_GONE = r"NO_SUCH_KEY|NoSuchKey|RESOURCE_NOT_FOUND|BlobNotFound|HTTP status 404"
+"""Error texts for a file that was removed between two requests about it."""
+_DENIED = r"ACCESS_DENIED|AccessDenied|Forbidden|HTTP status 403|HTTP response code 403|AuthorizationFailure|Permission denied"
+_ARCHIVED = r"InvalidObjectState|not valid for the object's (storage class|access tier)"
+_UNTOLD = r"Failed to flush response stream"
+"""The AWS SDK's error text for an error of the store that is longer than the requested bytes, and so is lost."""
 # Error texts of the AWS SDK, the Azure SDK and the operating system, with their meaning for people. The first match counts.
 _CAUSES = (
     (r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist", "there is no such bucket", "Check its name."),
@@ -46,8 +55,14 @@ _CAUSES = (
         "the store does not accept the credentials",
         "Check access-key and secret-access-key, or the environment they are taken from.",
     ),
+    (_ARCHIVED, "it is archived", "Restore it to a storage class whose objects can be read at any time."),
     (
-        r"ACCESS_DENIED|AccessDenied|Forbidden|HTTP status 403|HTTP response code 403|AuthorizationFailure|Permission denied",
+        _UNTOLD,
+        "the store answers with an error instead of its content",
+        "Check that it is not archived, and that its encryption key may be used.",
+    ),
+    (
+        _DENIED,
         "access is denied",
         "Reading needs the permissions to list the folder and to get its objects.",
     ),
@@ -57,6 +72,14 @@ _CAUSES = (
         "Check the endpoint and the network.",
     ),
 )
+
+
+class UnreadableFileError(SourceUnreachableError):
+    """The store answers, and does not give this file: access to it is denied, it is archived, or the disk cannot read it."""
+
+
+Content = bytes | UnreadableFileError | None
+"""The bytes of a file, or why it cannot be read; ``None`` for a file that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,9 @@ def store_location(uri: Uri) -> StoreLocation:
 class Store:
     """The files under one root. Every error of the store becomes a SourceUnreachableError with one sentence.
 
+    It is an UnreadableFileError if only the requested file cannot be read. Whether the store can be read at all is shown by
+    ``metadata``, which each poll reads first.
+
     No request waits forever: one whose response does not end in time is abandoned.
     """
 
@@ -135,7 +161,7 @@ class Store:
 
     def stat(self, path: str) -> StoredFile | None:
         """The file at ``path``; ``None`` if there is none."""
-        with self._explained():
+        with self._explained(path):
             if self.is_local:
                 found = stat_inside(self._location.root, path)
                 return StoredFile(path, found.size, found.modified) if found else None
@@ -148,14 +174,14 @@ class Store:
 
     def read_buffer(self, path: str) -> pa.Buffer:
         """The bytes of a file, not copied into a Python object. Raises ``FileNotFoundError``."""
-        with self._explained():
+        with self._explained(path):
             if self.is_local:
                 return self._local_buffer(path)
             return self._remote_buffer(path)
 
     def read_start(self, path: str, length: int) -> bytes:
         """Up to ``length`` bytes from the beginning of a file. Raises ``FileNotFoundError``."""
-        with self._explained():
+        with self._explained(path):
             if self.is_local:
                 return bytes(self._local_buffer(path, length).to_pybytes())
             return bytes(self._remote_buffer(path, length).to_pybytes())
@@ -226,21 +252,22 @@ class Store:
             return [self.entries(path, recursive) for path, recursive in requests]
         return _at_once(lambda request: self.entries(*request), requests)
 
-    def read_many(self, paths: list[str]) -> list[bytes | None]:
-        """:meth:`read` for each path, ``None`` for a file that is gone."""
-
+    def read_many(self, paths: list[str]) -> list[Content]:
+        """:meth:`read` for each path."""
         return self._each(self.read, paths)
 
-    def read_starts(self, paths: list[str], length: int) -> list[bytes | None]:
-        """:meth:`read_start` for each path, ``None`` for a file that is gone."""
+    def read_starts(self, paths: list[str], length: int) -> list[Content]:
+        """:meth:`read_start` for each path."""
         return self._each(lambda path: self.read_start(path, length), paths)
 
-    def _each(self, read: Callable[[str], bytes], paths: list[str]) -> list[bytes | None]:
-        def found(path: str) -> bytes | None:
+    def _each(self, read: Callable[[str], bytes], paths: list[str]) -> list[Content]:
+        def found(path: str) -> Content:
             try:
                 return read(path)
             except FileNotFoundError:
                 return None
+            except UnreadableFileError as error:
+                return error
 
         if self.is_local or len(paths) < 2:
             return [found(path) for path in paths]
@@ -250,7 +277,8 @@ class Store:
         return f"{self._location.root.rstrip('/')}/{path}" if path else self._location.root
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, path: str | None = None) -> Iterator[None]:
+        """Turns errors into sentences. ``path`` is the file that is requested, if it is one."""
         try:
             yield
         except FileNotFoundError as error:
@@ -258,7 +286,19 @@ class Store:
                 raise unreachable(self._location, error) from error
             raise
         except (OSError, pa.ArrowException) as error:
+            if path is not None and not re.search(_CAUSES[0][0], str(error)):
+                if not self.is_local and re.search(_GONE, str(error)):
+                    raise FileNotFoundError(f"{path} is gone") from error
+                if _is_of_the_file(error):
+                    raise UnreadableFileError(*_told(self._location, error, f"{path} in {self.place}")) from error
             raise unreachable(self._location, error) from error
+
+
+def _is_of_the_file(error: Exception) -> bool:
+    """Whether an error of reading a file says nothing about other files."""
+    return getattr(error, "errno", None) in _OF_THE_FILE or bool(
+        re.search(f"{_ARCHIVED}|{_UNTOLD}|{_DENIED}", str(error), re.IGNORECASE)
+    )
 
 
 def _at_once(ask: Callable[[_T], _R], things: list[_T]) -> list[_R]:
@@ -272,13 +312,18 @@ def _at_once(ask: Callable[[_T], _R], things: list[_T]) -> list[_R]:
 
 def unreachable(location: StoreLocation, error: Exception) -> SourceUnreachableError:
     """One sentence for an error of a store's client, without secrets."""
+    return SourceUnreachableError(*_told(location, error, location.place))
+
+
+def _told(location: StoreLocation, error: Exception, what: str) -> tuple[str, str]:
+    """The sentence for an error of reading something, and what to do."""
     text = str(error)
     for pattern, cause, hint in _CAUSES:
         if re.search(pattern, text, re.IGNORECASE):
-            return SourceUnreachableError(f"Cannot read {location.place}: {cause}.", hint)
+            return f"Cannot read {what}: {cause}.", hint
     text = location.masked(text)
     text = " ".join(text.split())
-    return SourceUnreachableError(f"Cannot read {location.place}: {text[:_MESSAGE_LIMIT].rstrip('.')}.")
+    return f"Cannot read {what}: {text[:_MESSAGE_LIMIT].rstrip('.')}.", ""
 
 
 @lru_cache(maxsize=32)
