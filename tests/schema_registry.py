@@ -31,6 +31,8 @@ class Registry:
     """The paths of all requests."""
     answer: tuple[int, bytes] | None = None
     """What it answers instead, to everything."""
+    answers: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """What it answers instead to single ids."""
 
     @property
     def url(self) -> str:
@@ -49,7 +51,10 @@ class Registry:
         if self.login and headers.get("Authorization") != f"Basic {given}":
             return 401, b'{"error_code":401,"message":"Unauthorized"}'
         prefix, _, number = path.rpartition("/schemas/ids/")
-        found = self.schemas.get(prefix, {}).get(int(number) if number.isdigit() else -1)
+        schema_id = int(number) if number.isdigit() else -1
+        if schema_id in self.answers:
+            return self.answers[schema_id]
+        found = self.schemas.get(prefix, {}).get(schema_id)
         if found is None:
             return 404, b'{"error_code":40403,"message":"Schema not found"}'
         return 200, json.dumps(found).encode()

@@ -167,6 +167,41 @@ def test_an_answer_that_is_none_ends_the_run(status: int, body: bytes, told: str
     assert f"cannot be read: {told}." in scene.told
 
 
+@pytest.mark.parametrize("status", [400, 406, 409, 410, 422])
+def test_an_id_that_the_registry_refuses_holds_its_partition_until_it_is_given(scene: Scene, status: int) -> None:
+    scene.register({99: VALUE})
+    with running_registry() as refusing:
+        refusing.schemas, refusing.answers[99] = scene.registry.schemas, (status, b'{"error_code":42201,"message":"Invalid"}')
+        up, scene.registry = scene.registry, refusing
+        scene.put(1)
+        scene.put(2, schema_id=99)
+        scene.put(3)
+        assert scene.run() == 3
+        refuses = f"the schema registry {refusing.url}/{scene.path} refuses to give the schema with the id 99 (HTTP {status})."
+        assert f"partition 0, offset 1: {refuses}" in scene.told
+    scene.registry = up
+    assert scene.run() == 0
+    assert scene.rows() == [(1, "x"), (2, "x"), (3, "x")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries"), [((408, b"{}"), 3), ((500, b"{}"), 3), ((407, b"{}"), 1), ((400, b"<html>bad gateway</html>"), 1)]
+)
+def test_an_answer_that_says_nothing_of_the_id_stops_no_table(scene: Scene, answer: tuple[int, bytes], tries: int) -> None:
+    scene.register({99: VALUE})
+    scene.put(1, schema_id=99)
+    with running_registry() as refusing:
+        refusing.schemas, refusing.answers[99] = scene.registry.schemas, answer
+        up, scene.registry = scene.registry, refusing
+        assert scene.run() == 4
+        assert f"(HTTP {answer[0]})" in scene.told or f"it answers HTTP {answer[0]}" in scene.told
+        assert sum(path.endswith("/99") for path in refusing.asked) % tries == 0
+        assert any(path.endswith("/99") for path in refusing.asked)
+    scene.registry = up
+    assert scene.run() == 0
+    assert scene.rows() == [(1, "x")]
+
+
 def test_a_login_is_sent_and_never_shown(scene: Scene) -> None:
     scene.put(1)
     with running_registry("me:p%ss w@rd") as locked:

@@ -24,13 +24,16 @@ _TRIES = 3
 _PAUSE_SECONDS = 0.5
 _MOST_BYTES = 8 << 20
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-_OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER_ERRORS = 200, 401, 403, 404, 429, 500
+_OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CLIENT_ERRORS, _SERVER_ERRORS = 200, 401, 403, 404, 400, 500
+_PASSING = frozenset({408, 425, 429})
+"""Client errors that say nothing about the request: it came too slowly, too early or too often."""
+_OF_A_PROXY = 407
 _PORTS = {"http": 80, "https": 443}
 _SHOWN = 120
 
 
 class UnknownSchemaError(LookupError):
-    """The registry has no schema of an id; ``str()`` is the end of a sentence."""
+    """The registry answers, and has or gives no schema of an id; ``str()`` is the end of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,9 @@ class SchemaRegistry:
     def schema(self, schema_id: int) -> RegisteredText:
         """The schema of an id.
 
-        Raises UnknownSchemaError if there is none, and SourceUnreachableError if the registry cannot be asked or refuses the login.
-        A request is tried three times if that may help.
+        Raises UnknownSchemaError if there is none, or if the registry refuses the request for this id in JSON, as its API does.
+        Raises SourceUnreachableError if the registry cannot be asked or refuses the login. A request is tried three times if that
+        may help.
         """
         for number in range(1, _TRIES + 1):
             try:
@@ -93,10 +97,12 @@ class SchemaRegistry:
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             refused = "the login is refused" if answer.status == _UNAUTHORIZED else "access is denied"
             raise self._unreachable(f"{refused} (HTTP {answer.status})", "Write schema-registry=http://user:password@host:port.")
-        if answer.status == _NOT_FOUND and _is_json(body):
-            raise UnknownSchemaError(f"the schema registry {self.url} has no schema with the id {schema_id}.")
-        if answer.status == _TOO_MANY or answer.status >= _SERVER_ERRORS:
+        if answer.status in _PASSING or answer.status >= _SERVER_ERRORS:
             raise http.client.HTTPException(f"it answers HTTP {answer.status}")
+        if answer.status >= _CLIENT_ERRORS and answer.status != _OF_A_PROXY and _is_json(body):
+            has_none = f"has no schema with the id {schema_id}."
+            refuses = f"refuses to give the schema with the id {schema_id} (HTTP {answer.status})."
+            raise UnknownSchemaError(f"the schema registry {self.url} {has_none if answer.status == _NOT_FOUND else refuses}")
         found = _read(body) if answer.status == _OK else None
         if found is None:
             told = f"its answer is none of a schema registry (HTTP {answer.status})"
