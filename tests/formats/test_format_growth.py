@@ -201,3 +201,9 @@ def test_csv_records_of_a_table_of_twice_as_many_columns_take_about_twice_as_lon
         return lambda: list(decode_csv(data, schema, options))
 
     takes_in_proportion(prepare, COLUMNS)
+
+
+def test_a_line_without_an_end_is_copied_a_few_times_however_long_it_is() -> None:
+    """The end of a line is looked for in ever larger parts of the file."""
+    options = CanalJsonOptions("\n")
+    takes_in_proportion(lambda mib: lambda: list(decode_canal_json(b"{" * (mib << 20), SCHEMA, options)), 128)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -370,3 +371,58 @@ def test_odd_names_of_tables_and_files_reach_no_terminal_as_they_are(
                 assert any(repr(name)[1:-1] in str(json.loads(line)) for line in lines if line)
             else:
                 assert shown(name) in said.out
+
+
+@pytest.mark.parametrize("extension", ["csv", "json"])
+def test_a_data_file_of_3_gib_is_not_read_and_stops_its_table(
+    folder: StorageFolder, extension: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"test/bad/100/CDC000002.{extension}"
+    if extension == "json":
+        for table in ("good", "bad"):
+            (folder.root / f"test/{table}/100/CDC000001.csv").unlink()
+        folder.write("test/good/100/CDC000001.json", canal_line("good"))
+    folder.write(path, b"")
+    os.truncate(folder.root / path, 3 << 30)
+    consumer = folder.consumer("terminator=%0A&date-separator=none")
+    began = time.monotonic()
+    consumer.cut(stopped=frozenset({BAD}))
+    assert main(["inspect", "--check", folder.uri("terminator=%0A&date-separator=none")]) == 3
+    assert time.monotonic() - began < 20
+    assert "not read" in capsys.readouterr().out
+    assert {report.table_id for report in consumer.reports if not report.problem} >= {GOOD}
+    (problem,) = (report.problem for report in consumer.reports if report.problem)
+    assert (problem.table_id, problem.file) == (BAD, path)
+    assert problem.message == "The file has 3,221,225,472 bytes, and files of more than 1,073,741,824 are not read."
+    assert "max-file-bytes" in problem.hint
+
+
+def test_the_size_of_files_that_are_read_is_a_setting(folder: StorageFolder) -> None:
+    size = (folder.root / "test/bad/100/CDC000001.csv").stat().st_size
+    folder.data("test/bad/100", 2, "I 120 2 " + "v" * size)
+    consumer = folder.consumer(f"{OPTIONS}&max-file-bytes={size + 1}")
+    consumer.cut(stopped=frozenset({BAD}))
+    assert [report.problem.file for report in consumer.reports if report.problem] == ["test/bad/100/CDC000002.csv"]
+    consumer = folder.consumer(f"{OPTIONS}&max-file-bytes={size * 4}")
+    consumer.cut()
+    assert [report.problem for report in consumer.reports] == [None] * 3
+
+
+def test_a_rewritten_file_is_not_read_either_if_it_is_too_large(folder: StorageFolder) -> None:
+    """Of files without commit ts the driver reads the content."""
+    path = "test/bad/100/CDC000001.csv"
+    folder.write(path, '"I","bad","test",1,"a"\n')
+    folder.write("test/good/100/CDC000001.csv", '"I","good","test",1,"a"\n')
+    consumer = folder.consumer()
+    consumer.cut()
+    folder.write(path, b"")
+    os.truncate(folder.root / path, 3 << 30)
+    folder.checkpoint(10_001)
+    (problem,) = consumer.poll().problems
+    assert (problem.table_id, problem.file) == (BAD, path)
+    assert problem.message.startswith("The file has 3,221,225,472 bytes")
+
+
+def canal_line(table: str) -> str:
+    row = '"data":[{"id":"1","v":"a"}],"old":null,"_tidb":{"commitTs":110}'
+    return f'{{"id":0,"database":"test","table":"{table}","type":"INSERT","isDdl":false,"es":0,{row}}}\n'

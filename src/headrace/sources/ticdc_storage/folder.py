@@ -21,7 +21,7 @@ from headrace.sources.ticdc_storage.position import Owner, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing, StorageReader
 from headrace.sources.ticdc_storage.seals import Directories
 from headrace.sources.ticdc_storage.split_selection import Candidate
-from headrace.sources.ticdc_storage.stores import Content, Store, StoredFile, UnreadableFileError
+from headrace.sources.ticdc_storage.stores import Content, Store, StoredFile, UnreadableFileError, too_large
 
 _PEEK_BYTES = 1 << 20
 _PEEK_FILES = 8
@@ -32,6 +32,7 @@ class Folder:
 
     def __init__(self, store: Store, options: StorageOptions) -> None:
         self._store = store
+        self._most_file_bytes = options.most_file_bytes
         self.reader = StorageReader(store, options.date_separator, options.clock_tolerance)
         self._schemas = CatalogueReader(
             store,
@@ -87,6 +88,8 @@ class Folder:
 
     def content(self, stored: StoredFile) -> int | UnreadableFileError | None:
         """The CRC-32 of a file's content, or why it cannot be read; ``None`` if it is no longer the file that was listed."""
+        if stored.size > self._most_file_bytes:
+            return UnreadableFileError(*too_large(stored.size, self._most_file_bytes))
         if stored not in self._contents:
             try:
                 data = self._store.read_buffer(stored.path)

@@ -63,7 +63,9 @@ _OTHER_URI_PARAMETERS = frozenset(
         "worker-count",
     }
 )
-_OWN_URI_PARAMETERS = frozenset({"clock-tolerance", "max-statement-bytes", "new-collations", "time-zone", "strict"})
+_OWN_URI_PARAMETERS = frozenset(
+    {"clock-tolerance", "max-file-bytes", "max-statement-bytes", "new-collations", "time-zone", "strict"}
+)
 URI_PARAMETERS = STORE_PARAMETERS | _CSV_KEYS | _SINK_KEYS | _STORAGE_KEYS | _OTHER_URI_PARAMETERS | _OWN_URI_PARAMETERS
 """All parameters that a storage source's URI may have."""
 
@@ -107,6 +109,8 @@ class StorageOptions:
     """A wrong checksum of a schema file is an error."""
     new_collations: bool | None = None
     """TiDB's ``new_collations_enabled_on_first_bootstrap``. If false, TiDB compares texts byte by byte; ``None`` if unknown."""
+    most_file_bytes: int = 1 << 30
+    """A larger data file is not read: it is held in memory whole. TiCDC's largest ``file-size`` is 512 MiB."""
     most_statement_bytes: int = 16 << 20
     """A schema file with a longer statement is not read."""
     clock_tolerance: int = CLOCK_TOLERANCE
@@ -157,6 +161,7 @@ def _options(told: Mapping[str, object], selectors: ColumnSelectors) -> StorageO
         expiration_days=_whole(told, "file-expiration-days", 0, "days"),
         strict=bool(_flag(told, "strict")),
         new_collations=_flag(told, "new-collations"),
+        most_file_bytes=_whole(told, "max-file-bytes", 1 << 30, "bytes"),
         most_statement_bytes=_whole(told, "max-statement-bytes", 16 << 20, "bytes"),
         clock_tolerance=_whole(told, "clock-tolerance", CLOCK_TOLERANCE, "seconds"),
     )

@@ -306,6 +306,8 @@ class _TableCheck:
 
 def _named_tables(split: FileSplit) -> frozenset[TableId]:
     """The tables named in the rows of a file; empty for a file that cannot be read, which is reported elsewhere."""
+    if split.size > split.most_bytes:
+        return frozenset()
     try:
         data = memoryview(split.location.open().read_buffer(split.key))
     except (FileNotFoundError, SourceUnreachableError):

@@ -264,6 +264,7 @@ def ranked_splits(
                     stale_from=version.stale_from,
                     stale_below=path.version,
                     file_size=options.file_size,
+                    most_bytes=options.most_file_bytes,
                     stream=f"{path.parent}/{path.partition}/{path.dispatcher}",
                     after=position.drain_before(stored.path),
                     left_out=left_out.get(stored),

@@ -23,7 +23,7 @@ from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO
 from headrace.sources.ticdc_storage.drains import Drain
 from headrace.sources.ticdc_storage.options import Protocol
-from headrace.sources.ticdc_storage.stores import StoreLocation
+from headrace.sources.ticdc_storage.stores import StoreLocation, too_large
 
 _COMMIT_TS_INDEX = [column.name for column in META_FIELDS].index(COMMIT_TS)
 _SEQ_INDEX = [column.name for column in META_FIELDS].index(SEQ)
@@ -47,6 +47,8 @@ class FileSplit(Split):
     stale_from: int = 0
     stale_below: int = 0
     file_size: int = 64 << 20
+    most_bytes: int = 1 << 30
+    """A larger file is not read."""
     stream: str = ""
     """The sequence of file numbers to which it belongs, across versions and dates: that of a partition and dispatcher."""
     after: Drain | None = None
@@ -114,7 +116,10 @@ def _members_hint(split: FileSplit, column: str) -> str:
 
 
 def _content(split: FileSplit) -> tuple[pa.Buffer | None, Problem | None]:
-    """The bytes of the file, if it is still as listed."""
+    """The bytes of the file, if it is still as listed, and not too large."""
+    if split.size > split.most_bytes:
+        message, hint = too_large(split.size, split.most_bytes)
+        return None, Problem(split.table_id, message, split.place, hint=hint)
     store = split.location.open()
     try:
         found = store.stat(split.key)

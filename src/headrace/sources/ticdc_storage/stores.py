@@ -118,6 +118,12 @@ def store_location(uri: Uri) -> StoreLocation:
     return StoreLocation.of_uri(uri)
 
 
+def too_large(size: int, most: int) -> tuple[str, str]:
+    """The sentence for a data file of more than ``most`` bytes, and what to do."""
+    hint = "TiCDC begins a new file at file-size, of at most 512 MiB. If it wrote this one, set max-file-bytes in the source's URI."
+    return f"The file has {size:,} bytes, and files of more than {most:,} are not read.", hint
+
+
 class Store:
     """The files under one root. Every error of the store becomes a SourceUnreachableError with one sentence.
 
