@@ -24,6 +24,7 @@ from headrace.formats.base import (
 )
 from headrace.formats.canal_rows import ROWS_PER_MESSAGE, TYPES, BoolArray, CanalReader, CarriedColumn, message_batch
 from headrace.formats.json_lines import LONGEST_NUMBER, bounded_integer, require_few_values
+from headrace.formats.json_sequence import JsonSequence
 from headrace.formats.values import UnknownMembersError, bad_places
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
@@ -62,7 +63,7 @@ def first_message(data: memoryview) -> Message | None:
         if not text:
             return None
         try:
-            message, _ = DECODER.raw_decode(text)
+            message, _ = JsonSequence(text, DECODER).decode(0)
         except (ValueError, RecursionError):
             continue
         if isinstance(message, dict):
@@ -506,9 +507,10 @@ def stream_text(data: memoryview) -> str:
 def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, int]]:
     """Each message of a stream, with the positions of its first character and of its end. Raises DecodeError."""
     position = _skip(text, 0, terminator)
+    sequence = JsonSequence(text, DECODER)
     while position < len(text):
         try:
-            message, end = DECODER.raw_decode(text, position)
+            message, end = sequence.decode(position)
         except RecursionError:
             line = text.count("\n", 0, position) + 1
             raise DecodeError("The message is nested too deeply.", line=line, value=text[position : position + 80]) from None
@@ -520,6 +522,9 @@ def stream_messages(text: str, terminator: str) -> Iterator[tuple[object, int, i
                 line=text.count("\n", 0, position) + 1,
                 value=text[position : position + 80],
             ) from None
+        except ValueError as error:
+            line = text.count("\n", 0, position) + 1
+            raise DecodeError(f"The message cannot be read: {error}", line=line, value=text[position : position + 80]) from None
         if not text.startswith(terminator, end):
             raise truncated(text[position:].encode("utf-8", "surrogateescape"), text.count("\n", 0, position) + 1)
         if not text.isascii() and _NOT_UTF8.search(text, position, end):

@@ -16,6 +16,7 @@ BLANK = b" \t\r\n"
 NO_OBJECT = "it is not one JSON object."
 MOST_VALUES = 1_000_000
 """The most values in a JSON text; parsed, each takes up to 500 bytes. A table has 4,096 columns at most, with ten values each."""
+TOO_MANY_VALUES = f"it has more than {MOST_VALUES:,} JSON values, and no message is like that."
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """Takes time in proportion also for one without an end."""
 LONGEST_NUMBER = 40
@@ -96,7 +97,7 @@ def require_few_values(text: bytes) -> None:
         return
     outside = _STRING.sub(b"", text)
     if sum(map(outside.count, (b"{", b"[", b","))) > MOST_VALUES:
-        raise ValueError(f"it has more than {MOST_VALUES:,} JSON values, and no message is like that.")
+        raise ValueError(TOO_MANY_VALUES)
 
 
 class Members(dict[str, object]):
