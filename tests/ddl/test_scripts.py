@@ -64,7 +64,6 @@ def test_a_file_of_one_table_may_have_its_database_elsewhere() -> None:
         ("SELECT 1;\nDELIMITER 12345678901234567\nCREATE TABLE d.a (id int);", "line 2: the statement cannot be read"),
         ("DELIMITER x\nCREATE TABLE d.a (id int);\nCREATE TABLE d.b (id int);", "line 2: the statement does not end before"),
         ("USE d;\nCREATE OR REPLACE TABLE a (id int);", "line 2: CREATE OR REPLACE TABLE is not followed"),
-        ("DROP DATABASE d;", "line 1: DROP DATABASE is not followed"),
         ("SELECT 1;\nCREATE TABLE `a (id int);", "line 2: the statement cannot be read"),
         ("SELECT 1;\nCREATE TABLE a (id int) COMMENT 'x", "line 2: the statement cannot be read"),
     ],
@@ -129,3 +128,8 @@ def test_many_delimiter_lines_take_time_in_proportion_to_their_number() -> None:
 def test_no_text_of_a_file_that_is_no_script_is_told() -> None:
     with pytest.raises(ValueError, match=r"^line 1: the statement cannot be read\.$"):
         list(definitions("[client]\npassword = hunter2\\n; token=abc"))
+
+
+def test_a_dropped_database_is_one_of_the_definitions() -> None:
+    found = list(definitions("/*!40000 DROP DATABASE IF EXISTS `d`*/;\nUSE e;\nDROP TABLE a;"))
+    assert [(read.table_id, read.drops) for read in found] == [(TableId("d"), True), (TableId("e", "a"), True)]

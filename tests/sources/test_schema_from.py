@@ -15,6 +15,7 @@ from test_kafka_conformance import CREATING, check, empty
 
 from binlog_cases import ROOT, records
 from harness import assert_state, run_once
+from headrace.engine import shapes
 from headrace.errors import DefinitionError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.pipeline import given
@@ -207,7 +208,6 @@ def test_a_definition_that_cannot_be_read_concerns_its_own_table_only(begun: Beg
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("CREATE TABLE a (id int); CREATE TABLE A (id int);", "line 1: d.A is there twice"),
         ("CREATE TABLE a (id int);\nCREATE TABLE IF NOT EXISTS a (k int);", "line 2: d.a is there twice"),
         ("ALTER TABLE b ADD COLUMN n int;", "there is no CREATE TABLE of d.b before this statement"),
     ],
@@ -224,12 +224,72 @@ def test_names_in_another_case_temporary_tables_indexes_and_views_of_a_dump(tmp_
     )
     (tmp_path / "d.v-schema.sql").write_text("CREATE TABLE v (id int);")
     (tmp_path / "d.v-schema-view.sql").write_text("DROP TABLE IF EXISTS v; CREATE VIEW v AS SELECT 1 AS id;")
-    found = definitions_from(str(tmp_path))(1)
+    found = definitions_from(str(tmp_path))(1).statements
     assert [(str(told.table_id), told.statement.split()[0]) for told in found] == [
         ("d.a", "CREATE"),
         ("d.a", "ALTER"),
         ("d.a", "CREATE"),
     ]
+
+
+def test_a_dump_that_drops_what_it_makes(tmp_path: Path) -> None:
+    """``mysqldump --add-drop-database``, and files of several dumps: a database is dropped with all that was made in it before."""
+    part = (
+        "/*!40000 DROP DATABASE IF EXISTS `d`*/;\n\nCREATE DATABASE /*!32312 IF NOT EXISTS*/ `d` /*!40100 DEFAULT CHARACTER SET "
+        "utf8mb4 */;\n\nUSE `d`;\nDROP TABLE IF EXISTS `a`;\nCREATE TABLE `a` (`id` int);\n"
+    )
+    (tmp_path / "a.sql").write_text(part + "CREATE TABLE `b` (`id` int);\n" + part.replace("`d`", "`e`"))
+    names = [str(told.table_id) for told in definitions_from(str(tmp_path))(1).statements]
+    assert names == ["d", "d.a", "d.b", "e", "e.a"]
+    (tmp_path / "b.sql").write_text(part.replace("(`id` int)", "(`k` int)"))
+    found = definitions_from(str(tmp_path))(1).statements
+    assert [str(told.table_id) for told in found] == ["e", "e.a", "d", "d.a"]
+    assert found[-1].statement == "CREATE TABLE `a` (`k` int)"
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "kept"),
+    [
+        ("CREATE TABLE a (id int); CREATE TABLE A (id int); ALTER TABLE a ADD COLUMN n int;", "d.a: d.A", {"d.o"}),
+        (
+            "DROP TABLE IF EXISTS a; CREATE TABLE a (id int); DROP TABLE IF EXISTS A; CREATE TABLE A (id int);"
+            "DROP TABLE IF EXISTS b; CREATE TABLE b (id int);",
+            "d.a: d.A",
+            {"d.o", "d.b"},
+        ),
+        ("CREATE TABLE a (id int); DROP TABLE a; CREATE TABLE A (id int);", "", {"d.o", "d.A"}),
+        ("CREATE TABLE a (id int); CREATE DATABASE D; USE D; CREATE TABLE A (id int);", "d.a: D.A", {"d.o"}),
+        ("CREATE TABLE a (id int); DROP DATABASE D; CREATE DATABASE D; USE D; CREATE TABLE a (id int);", "d.a: D.a", set()),
+        ("CREATE TABLE a (id int); DROP DATABASE d; CREATE DATABASE D; USE D; CREATE TABLE a (id int);", "", {"D.a"}),
+    ],
+)
+def test_tables_whose_names_differ_only_in_case_are_told_and_left_out(
+    script: str, told: str, kept: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "d.sql").write_text(f"CREATE DATABASE d; USE d; CREATE TABLE o (id int); {script}")
+    found = definitions_from(str(tmp_path))(1)
+    assert {str(given.table_id) for given in found.statements if given.table_id.table} == kept
+    names = [f"{notice.table_id}: {notice.message.split(' differs ')[0].split()[-1]}" for notice in found.notices]
+    assert names == ([told] if told else [])
+
+
+@pytest.mark.server
+@pytest.mark.pipeline
+def test_a_definition_that_is_not_used_is_told_for_the_tables_that_are_included(
+    begun: Begun, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes, "_MOST_TOLD", 2)
+    pairs = "".join(f"CREATE TABLE t{n} (id int); CREATE TABLE T{n} (id int);\n" for n in range(5))
+    begun.file.write_text(_SHOP + pairs)
+    begun.write(row(11, id="2", v="new"), watermark(14))
+    assert begun.run(includes=lambda table_id: table_id.table != "t0") == 0
+    assert begun.execute("SELECT * FROM shop.a") == [(2, "new")]
+    told = " ".join(capfd.readouterr().err.split())
+    assert "shop.t0" not in told
+    for name in ("t1", "t2"):
+        assert f"table shop.{name}: schema-from: its definition is not used" in told
+    assert "shop.t3" not in told
+    assert "the definitions of 2 more tables are not used" in told
 
 
 def test_a_place_that_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -262,7 +322,11 @@ def test_a_table_that_was_dropped_and_made_again_counts_once_in_its_place(tmp_pa
         "USE d; CREATE TABLE a (id int); CREATE TABLE b (id int); ALTER TABLE a ADD COLUMN n int; DROP TABLE A; "
         "CREATE TABLE a (k int);"
     )
-    assert [told.statement for told in definitions_from(str(tmp_path))(1)] == ["CREATE TABLE b (id int)", "CREATE TABLE a (k int)"]
+    found = definitions_from(str(tmp_path))(1).statements
+    assert [told.statement for told in found] == [
+        "CREATE TABLE b (id int)",
+        "CREATE TABLE a (k int)",
+    ]
 
 
 def test_the_drops_of_a_dump_take_time_in_proportion_to_its_tables(tmp_path: Path) -> None:
@@ -270,5 +334,5 @@ def test_the_drops_of_a_dump_take_time_in_proportion_to_its_tables(tmp_path: Pat
     tables = "".join(f"DROP TABLE IF EXISTS `a{n}`;\nCREATE TABLE `a{n}` (`id` int);\n" for n in range(4_000))
     (tmp_path / "d.sql").write_text("USE d;\n" + tables)
     begun = time.process_time()
-    assert len(definitions_from(str(tmp_path))(1)) == 4_000
+    assert len(definitions_from(str(tmp_path))(1).statements) == 4_000
     assert time.process_time() - begun < 8

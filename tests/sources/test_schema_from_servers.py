@@ -38,7 +38,7 @@ def given(others: Mapping[bytes, Answer]) -> dict[str, str]:
         return None if asked is None else usual[asked]()
 
     with hostile_server(answer) as server:
-        return {str(told.table_id): told.statement for told in definitions_from(server.uri)(5)}
+        return {str(told.table_id): told.statement for told in definitions_from(server.uri)(5).statements}
 
 
 def test_a_server_gives_its_databases_and_tables() -> None:
@@ -122,7 +122,7 @@ def test_odd_tables_of_a_real_server_concern_no_other(mariadb: MariaDb) -> None:
             "CREATE TABLE shop.d (id INT PRIMARY KEY, v SET('\U0001f600') CHARACTER SET utf8mb4)",
         ):
             cursor.execute(statement)
-    found = {str(told.table_id): told.statement for told in definitions_from(mariadb.uri())(5)}
+    found = {str(told.table_id): told.statement for told in definitions_from(mariadb.uri())(5).statements}
     assert "enum('x','é')" in found["shop.a"]
     shown = found.keys() - {"shop", "shop.a"}
     assert not any(name == "shop.d" and "\U0001f600" not in found[name] for name in shown)

@@ -11,11 +11,10 @@ from headrace.model.table import TableId
 
 _DEFINITIONS = frozenset(
     {
-        *(StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE),
+        *(StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE, StatementKind.DROP_DATABASE),
         *(StatementKind.CREATE_TABLE, StatementKind.ALTER_TABLE, StatementKind.CREATE_INDEX, StatementKind.DROP_TABLE),
     }
 )
-_UNFOLLOWED = frozenset({StatementKind.RENAME_TABLE, StatementKind.DROP_DATABASE})
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Definition:
     creates: bool = False
     """Whether it creates the table."""
     drops: bool = False
-    """Whether it drops the table: a script may make a table in the place of a view first."""
+    """Whether it drops the table or database: a script may make a table in the place of a view first, and drop what it makes."""
 
 
 def definitions(script: str, database: str = "") -> Iterator[Definition]:
@@ -65,7 +64,7 @@ def definitions(script: str, database: str = "") -> Iterator[Definition]:
             raise ValueError(f"line {line}: the statement does not end before the next one.")
         if not read.tables or not read.tables[0].database:
             raise ValueError(f"line {line}: it is not known in which database the table is: no USE comes before it.")
-        is_drop = read.kind is StatementKind.DROP_TABLE
+        is_drop = read.kind in (StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE)
         for table_id in read.tables if is_drop else read.tables[:1]:
             yield Definition(table_id, database, text.strip(), line, read.kind is StatementKind.CREATE_TABLE, is_drop)
 
@@ -76,4 +75,4 @@ def _unfollowed(read: Statement, found: tuple[Word, ...]) -> str:
         return "CREATE OR REPLACE TABLE"
     if read.kind is StatementKind.ALTER_TABLE and read.renames:
         return "ALTER TABLE with RENAME"
-    return read.kind.value if read.kind in _UNFOLLOWED else ""
+    return read.kind.value if read.kind is StatementKind.RENAME_TABLE else ""

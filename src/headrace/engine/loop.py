@@ -174,7 +174,7 @@ class Loop:
         else:
             options.require_going_on(known)
             self._tell(changed_definition(known, options.filter_text, options.keys))
-        shapes = given_shapes(known, self._source, options)
+        shapes = given_shapes(known, self._source, options, self._tell)
         faults.before(Step.ACQUIRE)
         parts = [LedgerPart.SHAPES] if self._source.needs_shapes else []
         record = self._name, self._source_identity, options.fingerprint, options.start or 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.engine.keys import DeclaredKeys, fingerprint_of
 from headrace.errors import DefinitionError
 from headrace.model.ledger import LedgerState
 from headrace.model.policy import OnError, SchemaChangePolicies
-from headrace.model.stream import StreamStatement
+from headrace.model.stream import GivenDefinitions
 from headrace.model.table import TableId
 from headrace.sinks.dead_letters import DeadLetters
 
@@ -33,7 +33,7 @@ class RunOptions:
     """Seconds."""
     max_cut: int = MAX_CUT
     """The maximum of a cut, in bytes as they are stored; 0 for no limit."""
-    given: Callable[[int], Sequence[StreamStatement]] | None = None
+    given: Callable[[int], GivenDefinitions] | None = None
     """The definitions of tables as they were at a commit ts (TSO), for a stream that does not have them."""
     includes: Callable[[TableId], bool] = field(default=lambda _: True)
     filter_text: str = ""

@@ -31,9 +31,13 @@ from headrace.model.events import (
 )
 from headrace.model.ledger import LedgerState, ShapeKey, TableProgress, TableShape, TableStatus
 from headrace.model.offer import Offer
+from headrace.model.outcome import Notice
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_from_ms, tso_to_ms
 from headrace.sources.base import EventSource, StreamSource
+
+_MOST_TOLD = 20
+"""So many tables are named whose given definitions are not used."""
 
 
 def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId], bool]) -> list[SchemaChange]:
@@ -203,10 +207,13 @@ def _of_database(change: SchemaChange, known: Collection[TableId]) -> TableSchem
     return TableSchema(change.table_id, ()) if is_told else None
 
 
-def given_shapes(known: LedgerState | None, source: EventSource, options: RunOptions) -> tuple[TableShape, ...]:
+def given_shapes(
+    known: LedgerState | None, source: EventSource, options: RunOptions, tell: Callable[[tuple[Notice, ...]], object]
+) -> tuple[TableShape, ...]:
     """The shapes that tables had when the pipeline began, for a stream that lacks their schema changes.
 
-    ``known`` is the ledger's record before the run. After the first cut, the ledger has the shapes. Raises DefinitionError.
+    ``known`` is the ledger's record before the run. After the first cut, the ledger has the shapes. ``tell`` gets notices of
+    definitions that are not used. Raises DefinitionError.
     """
     if options.given is None or (known is not None and known.position):
         return ()
@@ -218,13 +225,24 @@ def given_shapes(known: LedgerState | None, source: EventSource, options: RunOpt
             "--schema-from gives the shapes that tables had when the pipeline began, and the commit ts of that is missing.",
             "Name it with --start: the TSO at which the tables were copied, such as Pos in the metadata file of Dumpling.",
         )
-    changes, problems = source.effects(options.given(start))
+    given = options.given(start)
+    tell(_few(notice for notice in given.notices if notice.table_id is None or options.includes(notice.table_id)))
+    changes, problems = source.effects(given.statements)
     for problem in problems:
         if not problem.table_id.table or options.includes(problem.table_id):
             raise DefinitionError(f"--schema-from: {problem.table_id}: {problem.message}", problem.hint)
     # A table that is left out has no row in the ledger that would show, when it is taken in, which of its rows were passed.
     wanted = (change for change in changes if not change.table_id.table or options.includes(change.table_id))
     return told_shapes(known or LedgerState(""), wanted)
+
+
+def _few(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    """The first notices, and one that says how many tables have others."""
+    found = tuple(notices)
+    if len(found) <= _MOST_TOLD:
+        return found
+    rest = f"--schema-from: the definitions of {len(found) - _MOST_TOLD:,} more tables are not used, for such reasons."
+    return (*found[:_MOST_TOLD], Notice(rest))
 
 
 def outgrown_shapes(state: LedgerState) -> tuple[ShapeKey, ...]:

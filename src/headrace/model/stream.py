@@ -8,9 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.model.outcome import Problem
+from headrace.model.outcome import Notice, Problem
 from headrace.model.place import PlaceInStream
 from headrace.model.table import TableId, TableSchema
+
+
+@dataclass(frozen=True)
+class GivenDefinitions:
+    """The definitions that a person gives of tables whose CREATE a stream does not have."""
+
+    statements: tuple[StreamStatement, ...]
+    """Of databases and tables, in their order."""
+    notices: tuple[Notice, ...] = ()
+    """One for each table whose definition is there and cannot be used."""
 
 
 @dataclass(frozen=True)

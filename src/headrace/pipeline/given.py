@@ -13,19 +13,23 @@ from urllib.parse import unquote
 
 from headrace.ddl.scripts import Definition, definitions
 from headrace.errors import DefinitionError
-from headrace.model.stream import StreamStatement
+from headrace.model.outcome import Notice
+from headrace.model.stream import GivenDefinitions, StreamStatement
 from headrace.model.table import SYSTEM_DATABASES, TableId, folded_name
 from headrace.upstream.settings import upstream_of
 
 _SETTING = "schema-from"
 _MOST_BYTES = 64 << 20
+_MOST_SPELLINGS = 4
 _DATABASES_OF_DUMP, _TABLES_OF_DUMP = "*-schema-create.sql", "*-schema.sql"
 """What Dumpling calls its files: ``shop-schema-create.sql``, and ``shop.orders-schema.sql``, which has no USE."""
 _IN_NAME = re.compile(r"(?P<database>[^.]+)\..*-schema\.sql", re.DOTALL)
 
 
-def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
+def definitions_from(place: str) -> Callable[[int], GivenDefinitions]:
     """A function that gives the definitions that tables had at a commit ts (TSO): databases and tables, in their order.
+
+    Their notices say which tables' definitions are not used.
 
     ``place`` is a file with SQL (``mysqldump --no-data``), a folder of such files (a dump of Dumpling), or
     ``mysql://user:password@host:port/``. A TiDB shows the definitions of that commit ts, another server those of now. Raises
@@ -34,55 +38,96 @@ def definitions_from(place: str) -> Callable[[int], Sequence[StreamStatement]]:
     if "://" in place:
         upstream = upstream_of(place, _SETTING)
 
-        def of_server(at: int) -> Sequence[StreamStatement]:
+        def of_server(at: int) -> GivenDefinitions:
             from headrace.upstream.definitions import definitions_at  # PyMySQL is an extra
 
-            return _as_statements(definitions_at(upstream, at), at)
+            return _given(definitions_at(upstream, at), at)
 
         return of_server
-    return lambda at: _as_statements(_of_files(Path(place)), at)
+    return lambda at: _given(_of_files(Path(place)), at)
 
 
-def _as_statements(scripts: Iterator[tuple[str, str, str]], at: int) -> list[StreamStatement]:
-    """The statements of scripts. Each is given with its place for messages, and the current database at its beginning."""
-    found: dict[int, Definition] = {}
-    names: dict[TableId, TableId] = {}
-    numbers: dict[TableId, list[int]] = {}
-    following = count()
+def _given(scripts: Iterator[tuple[str, str, str]], at: int) -> GivenDefinitions:
+    """The definitions in scripts. Each script is given with its place for messages, and the current database at its beginning."""
+    read = _Read()
     for place, database, script in scripts:
         try:
-            for read in definitions(script, database):
-                folded = read.table_id.folded
-                if read.drops:
-                    names.pop(folded, None)
-                    for number in numbers.pop(folded, ()):
-                        del found[number]
-                elif folded_name(read.table_id.database) not in SYSTEM_DATABASES:
-                    number = next(following)
-                    found[number] = _of_one_name(read, names)
-                    numbers.setdefault(folded, []).append(number)
+            for definition in definitions(script, database):
+                read.take(definition)
         except ValueError as error:
             raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
-    if not any(read.table_id.table for read in found.values()):
+    found = read.found
+    if not any(definition.table_id.table for definition in found.values()) and not read.namesakes:
         raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
-    return [
-        StreamStatement(at, read.database, read.text, read.table_id, None, "", number) for number, read in enumerate(found.values())
-    ]
+    statements = (StreamStatement(at, d.database, d.text, d.table_id, None, "", number) for number, d in found.items())
+    return GivenDefinitions(tuple(statements), tuple(_notice(spelled) for spelled in read.namesakes))
 
 
-def _of_one_name(read: Definition, names: dict[TableId, TableId]) -> Definition:
-    """The definition with its table's name as the CREATE has it.
+def _notice(spelled: Sequence[TableId]) -> Notice:
+    """The notice of tables whose names differ only in case."""
+    others = " and ".join(str(table_id) for table_id in spelled[1:_MOST_SPELLINGS])
+    message = (
+        f"{_SETTING}: its definition is not used, because the name of {others} differs from its name only in case. For TiDB "
+        "this is one table: keep the definition of the one that the source has."
+    )
+    return Notice(message, spelled[0])
 
-    Raises ValueError for a second CREATE of a table, and for a change of one without a CREATE.
-    """
-    if not read.table_id.table:
-        return read
-    known = names.get(read.table_id.folded)
-    if read.creates and known is not None:
-        raise ValueError(f"line {read.line}: {read.table_id} is there twice. Keep its definition at --start.")
-    if not read.creates and known is None:
-        raise ValueError(f"line {read.line}: there is no CREATE TABLE of {read.table_id} before this statement.")
-    return replace(read, table_id=names.setdefault(read.table_id.folded, read.table_id))
+
+class _Read:
+    """The definitions that were read so far. A name may have any case, as in TiDB."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Definition] = {}
+        """What was not dropped since, by numbers in the order of the definitions."""
+        self._following = count()
+        self._numbers: dict[TableId, list[int]] = {}
+        self._of_databases: dict[str, dict[TableId, None]] = {}
+        self._spelled: dict[TableId, list[TableId]] = {}
+        """The names of tables that were created, as they were written."""
+
+    @property
+    def namesakes(self) -> list[list[TableId]]:
+        """The names of tables that differ only in case. A server that tells them apart has several such tables."""
+        return [spelled for spelled in self._spelled.values() if len(spelled) > 1]
+
+    def take(self, read: Definition) -> None:
+        """Raises ValueError for a second CREATE of a table, and for a change of one without a CREATE."""
+        table_id, folded = read.table_id, read.table_id.folded
+        if read.drops:
+            dropped = [folded] if table_id.table else list(self._of_databases.get(folded.database, ()))
+            for name in dropped:
+                self._drop(name, table_id)
+            return
+        if folded_name(table_id.database) in SYSTEM_DATABASES:
+            return
+        if table_id.table:
+            spelled = self._spelled.get(folded, [])
+            if read.creates and table_id in spelled and folded in self._numbers:
+                raise ValueError(f"line {read.line}: {table_id} is there twice. Keep its definition at --start.")
+            if read.creates and table_id not in spelled:
+                self._spelled[folded] = spelled = [*spelled, table_id]
+                if len(spelled) > 1:
+                    self._forget(folded)
+            if len(spelled) > 1:
+                return
+            if not read.creates and folded not in self._numbers:
+                raise ValueError(f"line {read.line}: there is no CREATE TABLE of {table_id} before this statement.")
+            read = replace(read, table_id=spelled[0])
+        number = next(self._following)
+        self.found[number] = read
+        self._numbers.setdefault(folded, []).append(number)
+        self._of_databases.setdefault(folded.database, {})[folded] = None
+
+    def _drop(self, folded: TableId, dropped: TableId) -> None:
+        """Drops a table, also of another spelling. Then its name stays known: the CREATE that follows may be of another table."""
+        self._forget(folded)
+        left = [t for t in self._spelled.pop(folded, ()) if t != dropped and (dropped.table or t.database != dropped.database)]
+        if left:
+            self._spelled[folded] = left
+
+    def _forget(self, folded: TableId) -> None:
+        for number in self._numbers.pop(folded, ()):
+            del self.found[number]
 
 
 def _of_files(place: Path) -> Iterator[tuple[str, str, str]]:
