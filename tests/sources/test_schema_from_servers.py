@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from headrace import mysql_answers
-from headrace.errors import SourceUnreachableError
+from headrace.errors import DefinitionError, SourceUnreachableError
+from headrace.model.stream import GivenDefinitions
 from headrace.pipeline.given import definitions_from
 from hostile_server import answers, endless_rows, hostile_server, result
 from servers import MariaDb
@@ -30,6 +31,10 @@ USUAL: Mapping[bytes, Answer] = {
 
 def given(others: Mapping[bytes, Answer]) -> dict[str, str]:
     """The definitions that a server with these answers gives, by the names of databases and tables."""
+    return {str(told.table_id): told.statement for told in given_with_notices(others).statements}
+
+
+def given_with_notices(others: Mapping[bytes, Answer]) -> GivenDefinitions:
     usual = {**USUAL, **others}
 
     def answer(statement: bytes) -> Iterator[bytes] | None:
@@ -38,7 +43,7 @@ def given(others: Mapping[bytes, Answer]) -> dict[str, str]:
         return None if asked is None else usual[asked]()
 
     with hostile_server(answer) as server:
-        return {str(told.table_id): told.statement for told in definitions_from(server.uri)(5).statements}
+        return definitions_from(server.uri)(5)
 
 
 def test_a_server_gives_its_databases_and_tables() -> None:
@@ -84,20 +89,30 @@ def error(code: int) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "told"),
     [
-        rows(("odd", b"CREATE TABLE `odd` (`id` int, `v` varbinary(4) DEFAULT '\xff\\0')")),
-        rows(("odd", "CREATE TABLE `odd` (`id` int, `v` enum('a','?') CHARACTER SET binary)")),
-        rows(("odd", "CREATE TABLE `odd` (`id` int, `v` set('b?') NOT NULL)")),
-        rows(("odd", "CREATE TABLE `odd")),
-        error(1142),
-        error(1146),
+        (rows(("odd", b"CREATE TABLE `odd` (`id` int, `v` varbinary(4) DEFAULT '\xff\\0')")), "has bytes that are not UTF-8"),
+        (rows(("odd", "CREATE TABLE `odd` (`id` int, `v` enum('a','?') CHARACTER SET binary)")), "with a question mark"),
+        (rows(("odd", "CREATE TABLE `odd` (`id` int, `v` set('b?') NOT NULL)")), "with a question mark"),
+        (rows(("odd", "CREATE TABLE `odd")), "cannot be read as a statement"),
+        (error(1142), "is not shown (error 1142: no)"),
+        (error(1146), "is not shown (error 1146: no)"),
     ],
     ids=["bytes", "enum", "set", "open", "denied", "gone"],
 )
-def test_a_table_that_the_server_does_not_show_exactly_concerns_no_other(answer: Answer) -> None:
+def test_a_table_that_the_server_does_not_show_exactly_is_told_and_concerns_no_other(answer: Answer, told: str) -> None:
     tables = rows(("odd", "BASE TABLE"), ("t", "BASE TABLE"))
-    assert list(given({b"SHOW FULL TABLES": tables, b"SHOW CREATE TABLE `d`.`odd`": answer})) == ["d", "d.t"]
+    found = given_with_notices({b"SHOW FULL TABLES": tables, b"SHOW CREATE TABLE `d`.`odd`": answer})
+    assert [str(read.table_id) for read in found.statements] == ["d", "d.t"]
+    (notice,) = found.notices
+    assert str(notice.table_id) == "d.odd"
+    assert "its definition is not used, because on " in notice.message
+    assert told in notice.message
+
+
+def test_a_server_that_shows_no_table_is_told_with_the_reason() -> None:
+    with pytest.raises(DefinitionError, match=r"gives no table: table d\.t: schema-from: .* is not shown \(error 1142: no\)"):
+        given({b"SHOW CREATE TABLE": error(1142)})
 
 
 def test_a_question_mark_elsewhere_is_one() -> None:
@@ -122,7 +137,9 @@ def test_odd_tables_of_a_real_server_concern_no_other(mariadb: MariaDb) -> None:
             "CREATE TABLE shop.d (id INT PRIMARY KEY, v SET('\U0001f600') CHARACTER SET utf8mb4)",
         ):
             cursor.execute(statement)
-    found = {str(told.table_id): told.statement for told in definitions_from(mariadb.uri())(5).statements}
+    read = definitions_from(mariadb.uri())(5)
+    found = {str(told.table_id): told.statement for told in read.statements}
+    assert {str(notice.table_id) for notice in read.notices} == {f"shop.{name}" for name in "abcd"} - found.keys()
     assert "enum('x','é')" in found["shop.a"]
     shown = found.keys() - {"shop", "shop.a"}
     assert not any(name == "shop.d" and "\U0001f600" not in found[name] for name in shown)

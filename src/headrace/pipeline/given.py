@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from headrace.upstream.settings import upstream_of
 _SETTING = "schema-from"
 _MOST_BYTES = 64 << 20
 _MOST_SPELLINGS = 4
+_IN_A_FILE = "If the pipeline needs it, write the definitions to a file, and name that instead."
 _DATABASES_OF_DUMP, _TABLES_OF_DUMP = "*-schema-create.sql", "*-schema.sql"
 """What Dumpling calls its files: ``shop-schema-create.sql``, and ``shop.orders-schema.sql``, which has no USE."""
 _IN_NAME = re.compile(r"(?P<database>[^.]+)\..*-schema\.sql", re.DOTALL)
@@ -39,16 +40,27 @@ def definitions_from(place: str) -> Callable[[int], GivenDefinitions]:
         upstream = upstream_of(place, _SETTING)
 
         def of_server(at: int) -> GivenDefinitions:
-            from headrace.upstream.definitions import definitions_at  # PyMySQL is an extra
+            from headrace.upstream.definitions import NotShown, definitions_at  # PyMySQL is an extra
 
-            return _given(definitions_at(upstream, at), at)
+            shown: list[tuple[str, str, str]] = []
+            notices: list[Notice] = []
+            for found in definitions_at(upstream, at):
+                if isinstance(found, NotShown):
+                    message = f"{_SETTING}: its definition is not used, because on {upstream.place} it {found.reason}. {_IN_A_FILE}"
+                    notices.append(Notice(message, found.table_id))
+                else:
+                    shown.append(found)
+            return _given(shown, at, notices)
 
         return of_server
     return lambda at: _given(_of_files(Path(place)), at)
 
 
-def _given(scripts: Iterator[tuple[str, str, str]], at: int) -> GivenDefinitions:
-    """The definitions in scripts. Each script is given with its place for messages, and the current database at its beginning."""
+def _given(scripts: Iterable[tuple[str, str, str]], at: int, notices: Sequence[Notice] = ()) -> GivenDefinitions:
+    """The definitions in scripts. Each script is given with its place for messages, and the current database at its beginning.
+
+    ``notices`` are those of definitions that are not among them.
+    """
     read = _Read()
     for place, database, script in scripts:
         try:
@@ -58,9 +70,11 @@ def _given(scripts: Iterator[tuple[str, str, str]], at: int) -> GivenDefinitions
             raise DefinitionError(f"{_SETTING}: {place}, {error}") from None
     found = read.found
     if not any(definition.table_id.table for definition in found.values()) and not read.namesakes:
+        if notices:
+            raise DefinitionError(f"{_SETTING} gives no table: {notices[0].sentence()}")
         raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
     statements = (StreamStatement(at, d.database, d.text, d.table_id, None, "", number) for number, d in found.items())
-    return GivenDefinitions(tuple(statements), tuple(_notice(spelled) for spelled in read.namesakes))
+    return GivenDefinitions(tuple(statements), (*notices, *map(_notice, read.namesakes)))
 
 
 def _notice(spelled: Sequence[TableId]) -> Notice:
