@@ -28,6 +28,7 @@ from headrace.sources.kafka.protocol import KafkaProtocol, Messages
 from headrace.sources.kafka.simple import SimpleProtocol
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import PIECE, RecordKind
+from headrace.sources.ticdc_storage import stores
 from headrace.sources.ticdc_storage.stores import StoreLocation
 from headrace.upstream.settings import Upstream
 from kafka_cases import KafkaCase, created, database_created, message, row, tso, watermark
@@ -130,6 +131,30 @@ def test_a_missing_file_stops_its_table_until_it_is_there(
     assert "table b.t, partition 0, offset 3: The row was too large for Kafka" in told
     assert f"the rest is in the file {missing} of the claim-check storage, which {storage} does not have." in told
     (tmp_path / missing).rename(storage / missing)
+    assert run(uri, sink) == 0
+    check(target, case.final)
+
+
+def test_a_file_that_the_storage_does_not_give_stops_its_table_until_it_does(
+    kafka: KafkaBroker, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read every file, so the refusal is made where the file is opened."""
+    case = case_of("canal-json/claim-check")
+    storage, denied = storage_of(case, tmp_path), first_file(case)
+    uri, (target, sink) = uri_of(kafka, case, filled(kafka, case), claim_check_storage_uri=f"file://{storage}"), empty(place)
+    opened = stores.opened_inside
+
+    def refusing(root: str, path: str) -> object:
+        if path == denied:
+            raise PermissionError(13, "Permission denied")
+        return opened(root, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "opened_inside", refusing)
+        assert run(uri, sink) == 3
+    told = "".join(capsys.readouterr())
+    assert "table b.t" in told
+    assert f"Cannot read {denied} in {storage}: access is denied." in told
     assert run(uri, sink) == 0
     check(target, case.final)
 
