@@ -1,7 +1,7 @@
 """What of the tests ``make test`` takes: ``make test ALL=1``, and CI, take all.
 
-Whole pipelines, servers, Spark and growth with size make a test cost a tenth of a second and more. Where such a test has variants, a
-quarter of them are taken, always the same ones, and where it draws histories, it draws a quarter as many.
+Whole pipelines, servers, Spark and growth with size make a test cost a tenth of a second and more. Where such a test has variants,
+a quarter of them are taken, always the same ones, and where it draws histories, it draws a quarter as many.
 """
 
 from __future__ import annotations
