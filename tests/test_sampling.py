@@ -31,13 +31,16 @@ def test_a_quarter_of_the_variants_is_taken_whatever_their_order() -> None:
 
 def test_of_each_test_one_variant_is_taken_at_least() -> None:
     items = [
-        Item(f"tests/test_a.py::test_{name}[{number}]", (mark,)) for name in "ab" for mark in ("server", "spark") for number in "12"
+        Item(f"tests/test_a.py::test_{name}[{number}]", (mark,))
+        for name in "ab"
+        for mark in ("server", "spark", "long")
+        for number in "12"
     ]
     assert {nodeid.partition("[")[0] for nodeid in taken(items)} == {"tests/test_a.py::test_a", "tests/test_a.py::test_b"}
 
 
 def test_what_is_cheap_and_what_has_no_variants_is_taken() -> None:
-    items = [Item(f"tests/ddl/test_a.py::test_text[{number}]", ("long",)) for number in range(9)]
+    items = [Item(f"tests/ddl/test_a.py::test_text[{number}]", ()) for number in range(9)]
     items += [Item("tests/test_a.py::test_history"), Item("tests/test_a.py::test_faults")]
     assert taken(items) == [item.nodeid for item in items]
 

@@ -373,3 +373,14 @@ def test_a_table_stops_whose_rows_lack_the_commit_ts_that_the_sink_writes(precis
     assert "carry no exact one" in cut.problems[A].message
     assert not plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), RULES).problems
     assert not plan_cut(LedgerState("p"), offer(900, changes, splits), rules).problems
+
+
+@pytest.mark.parametrize("precision", [CommitTsPrecision.NONE, CommitTsPrecision.MILLISECOND])
+def test_transactions_are_replayed_only_with_exact_commit_ts(precision: CommitTsPrecision) -> None:
+    netted = replace(RULES, replays=True)
+    replayed = replace(netted, demand_of=SinkCapabilities(ChangeDemand.ALL).demand_of)
+    changes, splits = [create(100, A)], [split(A, 100)]
+    cut = plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), replayed)
+    assert "its transactions cannot be replayed" in cut.problems[A].message
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits, precision=precision), netted).problems
+    assert not plan_cut(LedgerState("p"), offer(900, changes, splits), replayed).problems

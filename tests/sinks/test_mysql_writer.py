@@ -342,7 +342,7 @@ def test_a_task_of_a_former_attempt_cannot_commit(target):
 
 def test_an_attempt_ends_the_transactions_of_the_former_one(target):
     zombie = target.writer()
-    zombie._session.run("REPLACE INTO shop.items VALUES (1, 'held', 1)")  # paused with its locks
+    zombie._own_slot().connected().run("REPLACE INTO shop.items VALUES (1, 'held', 1)")  # paused with its locks
     target.attempt = target.sink.ledger.next_attempt()
     begun = time.monotonic()
     assert target.write(change(ITEMS, [(1, "a", 1)]))[0].problem is None
@@ -352,8 +352,8 @@ def test_an_attempt_ends_the_transactions_of_the_former_one(target):
 
 def test_a_takeover_ends_the_former_runs_connections_even_while_they_hold_the_fence(target):
     zombie = target.writer()
-    zombie._session.run("REPLACE INTO shop.items VALUES (1, 'held', 1)")
-    zombie._fence.prove(zombie._session, WriterContext(PIPELINE, target.epoch, 0, 0))  # paused right before COMMIT
+    zombie._own_slot().connected().run("REPLACE INTO shop.items VALUES (1, 'held', 1)")
+    zombie._own_slot().prove()  # paused right before COMMIT
     begun = time.monotonic()
     target.epoch = target.sink.ledger.acquire(PIPELINE, "source", "", 0).epoch
     assert time.monotonic() - begun < 5

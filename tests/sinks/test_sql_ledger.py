@@ -403,7 +403,7 @@ def test_a_ledger_has_no_room_for_what_no_pipeline_asks_for(session):
     names = {
         name for (name,) in session.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'headrace'")
     }
-    assert names == LEDGER.names - {"shapes", "routed_tables"}
+    assert names == LEDGER.names - {"shapes", "routed_tables", "replayed"}
     assert LEDGER.reset(session, "p")
     assert LEDGER.acquire(session, "p", "src", "f", 5)[0].shapes == {}
 
