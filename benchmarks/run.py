@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import binlog, encode, floor, kafka_protocols, replay
+from benchmarks import binlog, encode, floor, kafka_protocols, replay, replay_target
 from benchmarks.avro import measure_avro
 from benchmarks.kafka import OneRowTopic, binlog_topic, canal_json_topic, many_canal_json
 from benchmarks.latency import poll_seconds, stream_times
@@ -45,6 +45,7 @@ _CHANGES = 1_000_000
 _WARM_CHANGES = 150_000
 _BINLOG_CHANGES = 60_000
 _REPLAYED = 100_000
+_REPLAYED_INTO = 40_000
 _TABLES = 1_000
 _ROWS_PER_TABLE = 100
 _STREAM_CUTS = 100
@@ -309,6 +310,11 @@ def measure_replay_tracker(bench: Bench) -> Iterator[Measurement]:
     yield from replay.measure_tracker(bench.repeats)
 
 
+def measure_replay_target(bench: Bench) -> Iterator[Measurement]:
+    """Replay into MariaDB, beside a script with the same statements."""
+    yield from replay_target.measure(bench.server, _REPLAYED_INTO, bench.repeats)
+
+
 def measure_replay_detector(bench: Bench) -> Iterator[Measurement]:
     """The conflict detector alone, against union-set grouping."""
     yield from replay.measure_detector(_REPLAYED, bench.repeats)
@@ -344,6 +350,7 @@ SHORT: dict[str, Measure] = {
     "kafka-protocols": measure_kafka_protocols,
     "replay-tracker": measure_replay_tracker,
     "replay-detector": measure_replay_detector,
+    "replay-target": measure_replay_target,
     "encode": measure_encoding,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory, "kafka-memory": measure_kafka_memory}

@@ -358,7 +358,7 @@ def test_a_takeover_ends_the_former_runs_connections_even_while_they_hold_the_fe
     target.epoch = target.sink.ledger.acquire(PIPELINE, "source", "", 0).epoch
     assert time.monotonic() - begun < 5
     with pytest.raises(pymysql.err.MySQLError):
-        zombie._session.commit()
+        zombie._own_slot().commit()
     assert target.execute("SELECT COUNT(*) FROM shop.items") == [(0,)]
 
 

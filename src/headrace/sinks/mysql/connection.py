@@ -186,9 +186,12 @@ class MySqlSession:
             cursor.execute(statement)
             self._require_wanted()
 
-    def affect(self, statement: str | bytes) -> int:
-        """Runs a complete statement. Returns the number of rows that it changed."""
+    def affect(self, statement: str | bytes, parameters: Sequence[object] = ()) -> int:
+        """Runs one statement, with parameters as :meth:`execute` takes them. Returns the number of rows that it changed."""
         with self._connection.cursor() as cursor:
+            if parameters:
+                assert isinstance(statement, str), "only a text has places for parameters"
+                statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
             return self._send(cursor, statement)
 
     def _send(self, cursor: Any, statement: str | bytes) -> int:

@@ -28,7 +28,7 @@ from headrace.model.table import TableId
 from headrace.sinks.base import Commits, WriterContext
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.connection import MySqlSession
-from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
+from headrace.sinks.mysql.server_errors import INTERRUPTED, ErrorClass, classify, error_code, error_text
 from headrace.sinks.mysql.settings import LEDGER_DATABASE
 from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_ledger import SqlLedger, attempt_over
@@ -120,11 +120,18 @@ class Fence:
         return commits
 
     def prove(self, session: MySqlSession, context: WriterContext) -> None:
-        """Locks the slot, compares it, and counts the transaction: the last statements before COMMIT.
+        """Locks the slot, compares it, and counts the transaction, in one statement if all is well: the last one before COMMIT.
 
         Raises FencedError if another run or attempt has begun, and TransientError if another task of this attempt took the slot.
         """
         key = (context.pipeline, context.slot)
+        found = session.affect(
+            f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ? AND epoch = ? AND attempt = ?"
+            " AND connection_id = ?",
+            (*key, context.epoch, context.attempt, session.connection_id),
+        )
+        if found:
+            return
         rows = session.execute(
             f"SELECT epoch, attempt, connection_id FROM {self._slots} WHERE pipeline = ? AND slot = ?"
             f"{self.ledger.dialect.for_update}",
@@ -136,7 +143,7 @@ class Fence:
             raise attempt_over(context.pipeline, context.attempt, int(str(rows[0][1])))
         if rows[0][2] != session.connection_id:
             raise TransientError(f"Another task took writer slot {context.slot} of pipeline {context.pipeline!r}.")
-        session.execute(f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ?", key)
+        raise pymysql.err.OperationalError(INTERRUPTED, "The count of a slot's transactions was interrupted")
 
     def require_commits(self, session: MySqlSession, pipeline: str, expected: Mapping[int, int]) -> None:
         """Raises TargetWentBackError if a slot lacks transactions that its writers have committed (slot -> count)."""
