@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -13,9 +13,10 @@ from headrace.model.stream import Range
 from headrace.model.table import TableId, TableSchema
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.testing.memory_source import MemoryReader, MemoryRecord, MemoryStream
-from headrace.testing.ticdc_writer import RowChange
+from headrace.testing.ticdc_writer import RowChange, SchemaFile
 from streams import Actions, World
 
+_RENAME = "RENAME TABLE "
 _Image = Mapping[str, object] | None
 
 
@@ -82,6 +83,14 @@ class SerialStream(MemoryStream):
         of_record.setdefault(table_id, []).extend(found)
         self._append(0, MemoryRecord(RecordKind.ROWS, TableId(""), commit_ts, pickle.dumps(of_record)))
 
+    def schema_changes(self, version: int, files: Sequence[SchemaFile], gone: Iterable[TableId] = ()) -> None:
+        """One record for each statement: all steps of a RENAME are one, and it names the table of the last step."""
+        if len(files) > 1 and all(file.statement.startswith(_RENAME) for file in files):
+            steps = ", ".join(file.statement.removeprefix(_RENAME).rstrip(";") for file in files)
+            self._schemas |= {file.table_id: file.schema for file in files if file.schema is not None}
+            files = [replace(files[-1], statement=f"{_RENAME}{steps};")]
+        super().schema_changes(version, files, gone)
+
     def checkpoint(self, ts: int) -> None:
         """Nothing: each record is a promise."""
 
@@ -91,7 +100,7 @@ class SerialStream(MemoryStream):
         self._go_on_repeating(most)
 
     def reader(self) -> SerialReader:
-        return SerialReader(self.partitions, self.first, self.hidden, batch=self.batch)
+        return SerialReader(self.partitions, self.first, self.hidden, batch=self.batch, tells_shapes=False)
 
 
 @dataclass
@@ -105,10 +114,7 @@ class SerialWorld(World):
 
 
 class SerialActions(Actions):
-    """A random history in which each statement has a commit ts of its own: Drainer knows no RENAME of several tables."""
+    """A random history in one partition. Messages have rows of several tables, which one RENAME may give one version."""
 
     def _grow(self) -> None:
         """Nothing: such a stream has one partition."""
-
-    def _rename(self, tables: list[TableId], free: TableId) -> None:
-        self._world.upstream.rename_table(tables[0], free)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
+from headrace.engine.conservation import require_own_keys
 from headrace.model.cut import Cut, CutRound
-from headrace.model.ledger import TableStatus
+from headrace.model.ledger import TableShape, TableStatus
 from headrace.model.place import PlaceInStream
 from headrace.model.stream import Mark, Range, StageReport, StreamStatement
-from headrace.model.table import NOBODYS, Column, TableId
+from headrace.model.table import NOBODYS, Column, TableId, TableSchema
+from headrace.sources.stream.history import StreamHistory
 from headrace.sources.stream.position import StreamPosition
-from headrace.sources.stream.records import RecordKind
+from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.stream.stage import stage
+from headrace.sources.stream.staged import Staged, splits
 from headrace.testing.memory_source import MemoryReader, MemorySource
 from headrace.testing.upstream_ddl import AddColumn
 from served import serve
@@ -273,6 +277,23 @@ def test_a_schema_change_that_tells_a_name_which_no_table_can_have_is_of_no_tabl
     report = stage(OfOthers([records], [0]), Range("0", 0, 1, 100), world.place, "")
     assert [(problem.table_id, problem.place) for problem in report.problems] == [(NOBODYS, PlaceInStream("0", 0))]
     assert not report.statements
+
+
+def test_pieces_of_one_record_have_splits_with_keys_of_their_own(world: World) -> None:
+    """A record may have rows of several tables, and those of one table need not rise."""
+
+    class OfSeveral(MemoryReader):
+        def records(self, of: Range) -> Iterator[pa.RecordBatch]:
+            rows = [(A, 7), (B, 7), (A, 5), (B, 5)]
+            yield record_batch(RecordRow(0, RecordKind.ROWS, t.database, t.table, ts, b"") for t, ts in rows)
+
+    versions = {t: (TableShape(3, 3, TableSchema(t, ())), TableShape(3, 6, TableSchema(t, ()))) for t in (A, B)}
+    report = stage(OfSeveral([[]], [0]), Range("0", 0, 1, 100), world.place, "")
+    found = list(splits(Staged((report,), {"0": 0}), StreamHistory(versions, ()), 9, lambda _: 0, StreamPosition()))
+    assert sorted((split.table_id, split.version, split.piece.max_ts) for split in found) == [
+        (t, version, ts) for t in (A, B) for version, ts in ((3, 5), (6, 7))
+    ]
+    require_own_keys(found)
 
 
 @pytest.mark.parametrize(("partitions", "most"), [(1, 64), (32, 64), (100, 20), (600, 8)])

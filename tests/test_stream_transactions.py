@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.model.table import TableId
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream import Delete, Insert
 from sampling import drawn
 from serial_stream import SerialActions, SerialWorld
-from streams import A, B, run_with_kills
+from streams import A, B, C, run_with_kills
 from test_stream_repeats import every_change
 
 pytestmark = pytest.mark.pipeline
+
+D = TableId("shop", "d")
 
 
 @pytest.fixture(params=list(CAPABILITIES))
@@ -57,6 +60,30 @@ def test_a_log_has_every_change_of_a_transaction_once(tmp_path: Path, capability
     changes = world.server.contents.logs[A].changes
     assert len({change.commit_ts for change in changes}) == 3
     assert len(changes) == 9, "each transaction inserts a row, and inserts and deletes another one"
+
+
+def test_one_rename_gives_two_tables_of_one_record_one_version(world: SerialWorld) -> None:
+    world.create(A)
+    world.create(B)
+    world.upstream.rename_tables((A, C), (B, D))
+    world.upstream.execute(Insert(C, {"id": 1, "v": "c"}), Insert(D, {"id": 2, "v": "d"}))
+    assert not world.run().stopped
+    world.check()
+
+
+@pytest.mark.parametrize("bad", [C, D])
+def test_a_table_stops_whose_rows_lie_in_one_record_with_those_of_another(world: SerialWorld, bad: TableId) -> None:
+    good = C if bad == D else D
+    world.create(A)
+    world.create(B)
+    world.upstream.rename_tables((A, C), (B, D))
+    world.run()
+    values = {good: "v", bad: 5}  # no text
+    world.upstream.execute(*(Insert(t, {"id": 1, "v": values[t]}) for t in (C, D)))
+    for _ in range(2):
+        assert {problem.table_id for problem in world.run().stopped} == {bad}
+        assert not world.rows(bad)
+        assert world.rows(good) == world.wanted(good)
 
 
 @settings(max_examples=drawn(150), deadline=None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.engine.barriers import PlanRules
+from headrace.engine.conservation import AmbiguousSplitsError
 from headrace.engine.journal import is_pending
 from headrace.engine.plan import plan_cut
 from headrace.model.advice import SourceAdvice
@@ -89,6 +90,13 @@ def offer(watermark: int, changes: list[SchemaChange], splits: list[Split], **mo
 
 def levels(cut: Cut) -> list[tuple[list[int], list[tuple[TableId, int]]]]:
     return [([c.commit_ts for c in r.changes], [(s.table_id, s.version) for s in r.splits]) for r in cut.rounds]
+
+
+@pytest.mark.parametrize("other", [A, B])
+def test_two_splits_of_one_key_are_refused(other: TableId) -> None:
+    splits = [split(A, 100), replace(split(other, 100, 2), key=split(A, 100).key)]
+    with pytest.raises(AmbiguousSplitsError, match=rf"of table shop\.a and table {other}, have one key, shop\.a/100/1, "):
+        plan_cut(LedgerState("p"), offer(200, [], splits), RULES)
 
 
 def test_a_schema_change_at_the_watermark_waits_and_so_does_its_version() -> None:

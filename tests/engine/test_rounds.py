@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import round_cases
 from harness import spark_engine
 from headrace.engine import read_task, write_task
-from headrace.engine.conservation import row_figures
+from headrace.engine.conservation import AmbiguousSplitsError, RowsLostError, row_figures
 from headrace.model.block import COMMIT_TS
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
@@ -98,6 +99,21 @@ def test_a_table_that_cannot_be_read_whole_is_written_by_no_task(size: int) -> N
     assert report.problems().keys() == {NET}
     assert {outcome.table_id for outcome in report.outcomes} == {LOG}
     assert row_figures(report, splits, {NET}).refused > 0
+
+
+def test_reports_of_two_tables_with_one_key_are_refused(size: int) -> None:
+    splits = [*splits_of(NET, history(1), size=size), *splits_of(LOG, history(2), size=size)]
+    splits = [replace(split, key=f"{split.rank}") for split in splits]
+    with pytest.raises(AmbiguousSplitsError, match=r"shop\.net and table shop\.log|shop\.log and table shop\.net"):
+        round_of(LocalEngine(), splits).write_in_tasks(TellingWriter())
+
+
+def test_the_report_of_another_table_is_none_of_a_split() -> None:
+    splits = splits_of(NET, history(1))
+    report = round_of(LocalEngine(), splits).write_in_tasks(TellingWriter())
+    others = [replace(split, table_id=LOG) for split in splits[:1]]
+    with pytest.raises(RowsLostError, match=r"table shop\.log: .* was to be read, and no task has reported on it"):
+        row_figures(report, others)
 
 
 def test_rows_lie_in_typed_files_of_the_work_place(size: int) -> None:

@@ -11,6 +11,7 @@ from harness import run_once
 from headrace import faults
 from headrace.cli.main import main
 from headrace.formats.binlog import slave_binlog_pb2 as pb
+from headrace.pipeline.given import definitions_from
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
 from kafka_server import KafkaBroker, Record
@@ -19,6 +20,9 @@ pytestmark = [pytest.mark.server, pytest.mark.pipeline]
 
 FIRST = 470605854321410048
 MINUTE = 60_000 << 18
+
+
+SHAPES = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT); CREATE TABLE shop.u (id INT PRIMARY KEY, n INT);"
 
 
 def ddl(minute: int, statement: str, table: str = "t", schema: str = "shop") -> bytes:
@@ -30,6 +34,18 @@ def ddl(minute: int, statement: str, table: str = "t", schema: str = "shop") -> 
 
 def rows(minute: int, *ids: int, table: str = "t", more: tuple[str, ...] = (), deleted: tuple[int, ...] = ()) -> bytes:
     """A transaction that inserts rows with these ids, and deletes some; ``more`` are further INT columns, with the value 7."""
+    return binlog(minute, *ids, table=table, more=more, deleted=deleted).SerializeToString()
+
+
+def of_two(minute: int, first: pb.Binlog, second: pb.Binlog) -> bytes:
+    """One transaction with the rows of two."""
+    message = pb.Binlog(type=0, commit_ts=FIRST + minute * MINUTE)
+    message.dml_data.tables.extend([*first.dml_data.tables, *second.dml_data.tables])
+    return message.SerializeToString()
+
+
+def binlog(minute: int, *ids: int, table: str = "t", more: tuple[str, ...] = (), deleted: tuple[int, ...] = ()) -> pb.Binlog:
+    """See :func:`rows`."""
     message = pb.Binlog(type=0, commit_ts=FIRST + minute * MINUTE)
     changes = message.dml_data.tables.add()
     changes.schema_name, changes.table_name = b"shop", table.encode()
@@ -41,7 +57,7 @@ def rows(minute: int, *ids: int, table: str = "t", more: tuple[str, ...] = (), d
         mutation.type = kind
         for value in (row, *(7 for _ in more)):
             mutation.row.columns.add().int64_value = value
-    return message.SerializeToString()
+    return message
 
 
 BEGIN = [ddl(0, "CREATE DATABASE `shop`;", ""), ddl(1, "CREATE TABLE `t` (`id` INT PRIMARY KEY);"), rows(2, 1)]
@@ -160,6 +176,33 @@ def test_one_rename_swaps_two_tables(topic: Topic) -> None:
     assert topic.run() == 0
     assert topic.ids("u") == [(1,), (5,)]
     assert topic.ids() == [(1, 7)]
+
+
+def test_one_rename_gives_two_tables_of_one_message_one_version(topic: Topic) -> None:
+    topic.write(*BEGIN[:2], ddl(2, "CREATE TABLE `u` (`id` INT PRIMARY KEY);", "u"))
+    topic.write(ddl(3, "RENAME TABLE `t` TO `t2`, `u` TO `u2`;", "u2"))
+    topic.write(of_two(4, binlog(4, 1, table="t2"), binlog(4, 2, table="u2")))
+    assert topic.run() == 0
+    assert topic.ids("t2") == [(1,)]
+    assert topic.ids("u2") == [(2,)]
+
+
+@pytest.mark.parametrize("bad", ["t", "u"])
+def test_a_table_stops_whose_rows_lie_in_one_message_with_those_of_another(
+    topic: Topic, tmp_path: Path, bad: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shapes := tmp_path / "shapes.sql").write_text(SHAPES)
+    first, second = (binlog(5, 1, table=name, more=("n",)) for name in "tu")
+    damaged = first if bad == "t" else second
+    value = damaged.dml_data.tables[0].mutations[0].row.columns[1]
+    value.Clear()
+    value.string_value = b"x"
+    topic.write(of_two(5, first, second))
+    for _ in range(2):
+        assert topic.run(start=FIRST + MINUTE, given=definitions_from(str(shapes))) == 3
+        assert f"table shop.{bad}, partition 0, offset 0, column n" in capsys.readouterr().err
+    assert topic.ids(bad) == []
+    assert topic.ids("u" if bad == "t" else "t") == [(1, 7)]
 
 
 def test_records_that_are_gone_before_they_were_read_end_the_run(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:

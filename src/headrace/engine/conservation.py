@@ -1,7 +1,8 @@
 """Conservation of rows: every row is counted, whatever happens to it (rule 22 of the design).
 
 Each stage of a job counts the rows that it receives and passes on, batch by batch. The figures of consecutive stages must be equal.
-If they are not, a bug has lost or doubled rows, and nothing of the cut may count as applied::
+If they are not, a bug has lost or doubled rows, and nothing of the cut may count as applied. Figures of splits are found by the
+splits' keys, so no two splits may have one key::
 
     rows of a split   = inside the window + left for later + passed over (applied before)
     inside the window = received by the read task
@@ -32,6 +33,35 @@ class RowsLostError(HeadraceError):
     """The figures of a cut do not add up, which is a bug. The checkpoint has not moved."""
 
     exit_code = 1
+
+
+class AmbiguousSplitsError(HeadraceError):
+    """Two splits have one key, which is a bug: it is not known which of them was read. The checkpoint has not moved."""
+
+    exit_code = 1
+
+
+def require_own_keys(splits: Iterable[Split]) -> None:
+    """Raises AmbiguousSplitsError if two splits have one key."""
+    known: dict[str, Split] = {}
+    for split in splits:
+        if (other := known.setdefault(split.key, split)) is not split:
+            raise _ambiguous(split.key, other.table_id, split.table_id)
+
+
+def require_same_split(report: SplitReport, other: SplitReport | None) -> None:
+    """Raises AmbiguousSplitsError if two reports that have one key are of splits of two tables."""
+    if other is not None and other.table_id != report.table_id:
+        raise _ambiguous(report.split_key, other.table_id, report.table_id)
+
+
+def _ambiguous(key: str, *tables: TableId) -> AmbiguousSplitsError:
+    named = " and ".join(f"table {table_id}" for table_id in tables)
+    return AmbiguousSplitsError(
+        f"Two splits, of {named}, have one key, {key}, so it is not known which of them was read. This is a bug of Headrace or of "
+        "the connector that reads the source; the checkpoint was not moved.",
+        "Please report it with this message.",
+    )
 
 
 def _lost(table_id: TableId, what: str) -> RowsLostError:
@@ -91,9 +121,9 @@ def row_figures(report: WriteReport, splits: Collection[Split], unreadable: Coll
 
     ``unreadable`` are tables that could not be read completely, so that none of their rows are written.
     """
-    reported = {found.split_key for found in report.splits}
+    reported = {(found.split_key, found.table_id) for found in report.splits}
     for split in splits:
-        if split.key not in reported:
+        if (split.key, split.table_id) not in reported:
             raise _lost(split.table_id, f"{split.place.described} was to be read, and no task has reported on it")
     verify_reading(report.splits, report.reads)
     verify_gathering(_sums((r.table_id, r.sent) for r in report.reads), _sums((w.table_id, w.gathered) for w in report.writes))

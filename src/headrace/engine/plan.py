@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.bearers import bearers, of_former_lives, of_gone_tables
+from headrace.engine.conservation import require_own_keys
 from headrace.engine.excluded_tables import Followed, cannot_be_made, drops_with_databases, followed
 from headrace.engine.given_up import given_up_to
 from headrace.engine.history import History
@@ -56,7 +57,11 @@ from headrace.sinks.base import ChangeDemand
 
 
 def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
-    """The cut up to the offer's watermark (or ``rules.until``). Stopped tables take part only if they are in ``rules.retried``."""
+    """The cut up to the offer's watermark (or ``rules.until``). Stopped tables take part only if they are in ``rules.retried``.
+
+    Raises AmbiguousSplitsError if two splits of the offer have one key.
+    """
+    require_own_keys(offer.splits)
     hi = offer.watermark if rules.until is None else min(offer.watermark, rules.until)
     follows = followed(state, offer.schema_changes, rules.includes)
     bound = min(offer.schema_bound, hi + 1)
@@ -73,10 +78,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     splits = [s for s in offer.splits if s.begins < bound and follows.end(s.table_id) and _may_read(state, s, changed)]
     _reject_keyless(splits, problems, rules, offer)
     _reject_untimed(splits, problems, rules, offer)
-    refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
-    for split in splits if refused else ():
-        if why := refused.get(split.table_id.database, ""):
-            problems[split.table_id] = of_reserved(split.table_id, split.table_id.database, why, rules, place=split.place)
+    _reject_reserved(splits, problems, rules)
     history = History(state, offer.schema_changes)
     problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
     asked: dict[str, SchemaChange] = {}
@@ -398,6 +400,14 @@ def _reject_keyless(splits: Iterable[Split], problems: dict[TableId, Problem], r
             if not exact and (advice := offer.advice.exact_commit_ts):
                 hint += f" With exact commit ts it can be applied. {advice}"
             problems.setdefault(split.table_id, Problem(split.table_id, message, place=split.place, hint=hint))
+
+
+def _reject_reserved(splits: Collection[Split], problems: dict[TableId, Problem], rules: PlanRules) -> None:
+    """Sets the problem of each table in a database that the target keeps for itself."""
+    refused = {d: why for d in {s.table_id.database for s in splits} if (why := rules.reserved.sentence(d))}
+    for split in splits if refused else ():
+        if why := refused.get(split.table_id.database, ""):
+            problems[split.table_id] = of_reserved(split.table_id, split.table_id.database, why, rules, place=split.place)
 
 
 def _reject_untimed(splits: Iterable[Split], problems: dict[TableId, Problem], rules: PlanRules, offer: Offer) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace import faults
 from headrace.engine.bag import Delivery, EqualInStreams, Guess, MissingOldImages, bag_change, deliveries
 from headrace.engine.change_log import OrderedChanges
-from headrace.engine.conservation import verify_gathering, verify_handing, verify_reading
+from headrace.engine.conservation import require_same_split, verify_gathering, verify_handing, verify_reading
 from headrace.engine.exchange import DIGEST, REPORTING_UNIT, ExchangeRow, ReadDigest
 from headrace.engine.given_up import without_given_up
 from headrace.engine.net import net_change
@@ -56,9 +56,15 @@ class Reading:
 
     def add(self, digest: ReadDigest) -> None:
         """Adds the digest of one read task."""
-        self.reports |= {report.split_key: report for report in digest.reports}
+        for report in digest.reports:
+            self.take(report)
         self.counts += digest.counts
         self.sent.update(digest.sent)
+
+    def take(self, report: SplitReport) -> None:
+        """Adds the report of a split, in place of an earlier one of this split. Raises AmbiguousSplitsError."""
+        require_same_split(report, self.reports.get(report.split_key))
+        self.reports[report.split_key] = report
 
     def settle(self) -> None:
         """Adjusts problems once all reports are there: given-up damage is not a problem, too many dead letters of a table are."""
@@ -219,7 +225,7 @@ def unit_of_splits(job: ReadJob, splits: Iterable[Split]) -> Unit:
     waiting: dict[int, list[tuple[int, pa.RecordBatch]]] = defaultdict(list)
     for item in read_splits(job, splits):
         if isinstance(item, SplitReport):
-            reading.reports[item.split_key] = item
+            reading.take(item)
         elif isinstance(item, ReadCount):
             reading.counts.append(item)
             reading.sent[item.table_id] += item.sent

@@ -29,7 +29,7 @@ class Split:
     """What one decode task reads: a file of one table version. A source adds its own fields by subclassing."""
 
     key: str
-    """Names the split in the source's position."""
+    """Names the split in the source's position, and in its report. No other split of the offer has it, of whatever table."""
     table_id: TableId
     version: int
     """The table version (TSO) with which the rows are decoded. It does not say when they were committed: a version may hold rows

@@ -57,8 +57,10 @@ class World:
         return staged(opened, self._work.place())
 
     def poll(self, position: str = "", checkpoint: int = 0, learned: Learned | None = None) -> Offer:
-        """What a new object offers."""
-        return self.events().poll(position, checkpoint, learned=learned, shapes={})
+        """What a new object offers. Asserts that no two splits have one key."""
+        offer = self.events().poll(position, checkpoint, learned=learned, shapes={})
+        assert len({split.key for split in offer.splits}) == len(offer.splits), "each split has a key of its own"
+        return offer
 
     def rows(self, split: Split, window: Window) -> list[pa.RecordBatch]:
         """The rows of a split, read by a new object. Asserts that exactly one report follows them."""

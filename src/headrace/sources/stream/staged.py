@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -196,7 +197,7 @@ def splits(
                 if piece.max_ts <= least:
                     continue
                 yield StagedSplit(
-                    f"{piece.partition}:{piece.first}-{piece.last}:{version}",
+                    _key(piece, version),
                     table_id,
                     version,
                     rank,
@@ -213,6 +214,15 @@ def splits(
                     earliest=max(piece.min_ts, least + 1) if above == 0 else None,
                 )
                 rank += 1
+
+
+def _key(piece: StagedPiece, version: int) -> str:
+    """The key of a piece's split with a version (TSO) of its table.
+
+    The offsets do not tell pieces apart: a record may have rows of several tables, and rows of one table whose commit ts decrease.
+    The place in the object of the range does. No position has the key, so it may look different in another version of Headrace.
+    """
+    return json.dumps([piece.table_id.key, piece.partition, piece.first, piece.last, piece.start, version], ensure_ascii=False)
 
 
 def _other_columns(shapes: Sequence[TableSchema]) -> list[frozenset[str]]:
