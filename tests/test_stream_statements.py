@@ -11,7 +11,7 @@ import pytest
 from following import Recorder
 from headrace.model.cut import Cut
 from headrace.model.events import DeletePartitionRowsEvent, DropColumnEvent, SchemaChange
-from headrace.model.ledger import TableShape, TableStatus, Verdict
+from headrace.model.ledger import RequestKind, TableShape, TableStatus, Verdict
 from headrace.model.policy import ChangeKind, SchemaChangePolicies
 from headrace.model.stream import StreamStatement
 from headrace.model.table import Column, TableId
@@ -55,6 +55,38 @@ def follow(world: World, **options: object) -> None:
     world.upstream.checkpoint()
     world.run(policies=SchemaChangePolicies.parse_text("alter-database=skip"), **options)
     world.stream.forget(0, len(world.stream.partitions[0]) - 1)
+
+
+@pytest.mark.parametrize("tells_shapes", [True, False])
+@pytest.mark.parametrize("why", ["damaged", "held"])
+def test_a_table_that_waits_for_its_name_keeps_its_shape(world: World, why: str, tells_shapes: bool) -> None:
+    """The first step of the RENAME runs, and the former shape goes with it. The last one waits, and tells no shape again."""
+    world.stream.tells_shapes = tells_shapes
+    for table_id in (B, C):
+        world.create(table_id)
+        world.insert(table_id, 1)
+    world.upstream.checkpoint()
+    world.run()
+    if why == "held":
+        world.request(RequestKind.HOLD, B)
+    world.insert(B, 2)
+    damaged = len(world.stream.partitions[0]) - 1
+    record = world.stream.partitions[0][damaged]
+    if why == "damaged":
+        world.stream.damage(0, damaged)
+    world.upstream.rename_tables((C, A), (B, C), (A, B))
+    world.upstream.checkpoint()
+    assert world.run().stopped
+    if why == "held":
+        world.request(RequestKind.RELEASE, B)
+    world.stream.partitions[0][damaged] = record
+    for key in (3, 4):
+        world.upstream.checkpoint()
+        assert not world.run().stopped
+        world.insert(B, key)
+    world.upstream.checkpoint()
+    assert not world.run().stopped
+    world.check()
 
 
 def test_a_table_has_the_collation_of_its_database_when_the_record_that_named_it_is_gone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,26 @@ def test_a_change_tells_the_shape_of_the_life_in_which_it_comes() -> None:
     rename = change(B, 9, RenameTableEvent(A, B))
     known = state(4, row(A, 8, born=5), row(B, 9, born=9))
     assert told_shapes(known, [create, alter, rename]) == (shape(A, 5, 5), shape(A, 5, 8), shape(B, 9, 9))
+
+
+@pytest.mark.parametrize("event", [RenameTableEvent(B, A), CreateTableEvent(A, TableSchema(A, (ID,)))])
+@pytest.mark.parametrize("status", [TableStatus.STOPPED, TableStatus.HELD, TableStatus.INCOMPLETE])
+def test_a_table_that_waits_for_its_name_is_none_of_the_names_former_table(event: object, status: TableStatus) -> None:
+    known = state(9, row(A, 8, status, born=5), shapes=(shape(A, 5, 5),))
+    waiting = told_shapes(known, [change(A, 9, event)])
+    assert waiting == (shape(A, 9, 9),)
+    later = LedgerUpdate(checkpoint=tso_from_ms(12), tables=(row(A, 12, born=9),), shapes=waiting).applied_to(known)
+    assert outgrown_shapes(later) == (shape(A, 5, 5).key,)
+
+
+def test_a_shape_that_an_older_version_took_for_one_of_the_former_table_stays() -> None:
+    known = state(12, row(A, 12, born=9), shapes=(shape(A, 5, 5), shape(A, 5, 9)))
+    assert outgrown_shapes(known) == (shape(A, 5, 5).key,)
+
+
+def test_a_table_that_is_found_later_keeps_its_beginning() -> None:
+    found = replace(change(A, 9, CreateTableEvent(A, TableSchema(A, (ID,)))), statement="")
+    assert told_shapes(state(8, row(A, 8, born=5)), [found]) == (shape(A, 5, 9),)
 
 
 def test_a_change_of_a_table_that_does_not_exist_yet_begins_a_life() -> None:

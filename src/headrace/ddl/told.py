@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.ddl.lexer import Cursor, Word
 from headrace.ddl.statement import Statement, StatementKind, read_statement
-from headrace.model.events import CreateDatabaseEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange
+from headrace.model.events import CreateDatabaseEvent, CreateTableEvent, DropDatabaseEvent, RenameTableEvent, SchemaChange
 from headrace.model.table import SourceTable, TableId, TableSchema, folded_name
 from headrace.model.types import CHARACTER_KINDS
 
@@ -56,6 +56,16 @@ def brought_back(change: SchemaChange) -> frozenset[TableId]:
     The change has only an ``OtherEvent``, which does not show this and which a sink refuses."""
     is_table = bool(change.table_id.table)
     return frozenset({change.table_id} if is_table and read_statement(change.statement, change.database).brings_back else ())
+
+
+def newly_named(change: SchemaChange) -> Iterator[TableId]:
+    """The tables that get their names by the change, or first appear with it."""
+    yield from brought_back(change)
+    for event in change.events:
+        if isinstance(event, CreateTableEvent):
+            yield event.table_id
+        elif isinstance(event, RenameTableEvent):
+            yield event.new_table_id
 
 
 def _origin(change: SchemaChange, statement: Statement) -> TableId:

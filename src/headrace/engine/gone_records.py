@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.ddl.told import newly_named
 from headrace.engine.excluded_tables import Includes
 from headrace.engine.journal import is_pending
-from headrace.engine.passed_tables import newly_named
 from headrace.engine.requests import Carried
 from headrace.model.commands import word
 from headrace.model.ledger import LedgerState, TableProgress, TableStatus

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.ddl.told import brought_back
+from headrace.ddl.told import brought_back, newly_named
 from headrace.engine.excluded_tables import (
     Followed,
     Includes,
@@ -588,13 +588,3 @@ def _there_before(change: SchemaChange) -> frozenset[TableId]:
         elif isinstance(event, CreateTableEvent) and _is_beginning(change):
             given.add(event.table_id)
     return frozenset((change.changes - given) | read)
-
-
-def newly_named(change: SchemaChange) -> Iterator[TableId]:
-    """The tables that get their names by the change, or first appear with it."""
-    yield from brought_back(change)
-    for event in change.events:
-        if isinstance(event, CreateTableEvent):
-            yield event.table_id
-        elif isinstance(event, RenameTableEvent):
-            yield event.new_table_id

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.ddl.told import newly_named
 from headrace.engine.barriers import Barriers, PlanRules, of_reserved
 from headrace.engine.bearers import bearers, of_former_lives, of_gone_tables
 from headrace.engine.conservation import require_own_keys
@@ -22,7 +23,7 @@ from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
 from headrace.engine.journal import comes_late, drops_databases, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
 from headrace.engine.namesakes import Namesakes
-from headrace.engine.passed_tables import left_lives, newly_named
+from headrace.engine.passed_tables import left_lives
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, known_after, shapes_before
 from headrace.engine.unreadable import (

@@ -14,6 +14,7 @@ from itertools import groupby
 from headrace.ddl.grammar.statements import judge
 from headrace.ddl.lexer import begins_with
 from headrace.ddl.statement import StatementKind, read_statement
+from headrace.ddl.told import newly_named
 from headrace.engine.excluded_tables import Followed, cannot_be_made
 from headrace.engine.identities import recognised
 from headrace.engine.journal import comes_late, is_of, tables_of_dropped, unfollowed
@@ -193,7 +194,9 @@ def told_shapes(state: LedgerState, changes: Iterable[SchemaChange]) -> tuple[Ta
         if schema is None or ends:
             continue
         lives = own is not None and not own.status.is_gone and own.incarnation <= change.commit_ts
-        born = own.incarnation if own is not None and lives else change.commit_ts
+        # While the change waits, the name's former table may still have the row.
+        begins = bool(change.statement) and change.table_id in newly_named(change)
+        born = own.incarnation if own is not None and lives and not begins else change.commit_ts
         collation = change.collation if change.table_id.table else change.database_collation
         shape = TableShape(born, change.commit_ts, schema, change.partitioning, collation)
         found[shape.key] = shape
@@ -275,5 +278,6 @@ def _is_over(state: LedgerState, own: TableProgress, shape: TableShape) -> bool:
     if own.status is TableStatus.GONE_WAITING:
         return False
     ended = own.checkpoint if own.status.is_gone else own.incarnation
-    is_former = shape.version <= ended if own.status.is_gone else shape.incarnation < ended
+    # Older versions kept the shape of a table that waited for its name as one of the name's former table.
+    is_former = shape.version <= ended if own.status.is_gone else max(shape.incarnation, shape.version) < ended
     return is_former and state.checkpoint > ended
