@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pytest
 
 from following import Recorder
 from headrace import faults
@@ -28,6 +29,7 @@ from headrace.model.types import ColumnType, TypeKind
 from headrace.places.work_place import WorkLease
 from headrace.sinks.base import ChangeDemand, Round, WriterContext
 from headrace.sinks.cut_commit import CutCommit
+from headrace.sources.stream import source
 from headrace.testing.engine import LocalEngine
 from headrace.testing.faults import Crashed
 from headrace.testing.memory_server import Server, Table
@@ -346,6 +348,50 @@ class Actions:
                 row = {"id": self._next, **{name: 3 if name == "n" else chance.choice("xyz") for name in names}}
                 statements.append(Insert(table_id, row))
         upstream.execute(*statements)  # type: ignore[arg-type]
+
+
+class Behind:
+    """Tables stay behind the pipeline, because a person holds them, and are released later. Some are loaded meanwhile."""
+
+    def __init__(self, world: World, chance: Random) -> None:
+        self._world, self._chance = world, chance
+        self._held: dict[TableId, int] = {}
+        """The commit ts (TSO) as of which a held table was loaded; 0 for one that was not."""
+
+    def step(self) -> None:
+        """A table is held, or a held one is released."""
+        upstream, chance = self._world.upstream, self._chance
+        free = [table_id for table_id in upstream.tables if table_id not in self._held]
+        if NAME not in self._world.server.contents.ledgers or (self._held and chance.random() < 0.4):
+            self._release([*self._held][:1])
+        elif free:
+            self._hold(chance.choice(free))
+
+    def end(self) -> None:
+        """All tables are released."""
+        self._release([*self._held])
+
+    def _hold(self, table_id: TableId) -> None:
+        world = self._world
+        world.request(RequestKind.HOLD, table_id)
+        world.run()
+        self._held[table_id] = 0
+        if world.upstream.schema(table_id).handle_key and world.state.checkpoint and self._chance.random() < 0.3:
+            self._held[table_id] = world.upstream.checkpoint()
+            world.load(table_id)
+
+    def _release(self, tables: Sequence[TableId]) -> None:
+        for table_id in tables:
+            loaded = self._held.pop(table_id)
+            self._world.request(RequestKind.RESYNC if loaded else RequestKind.RELEASE, table_id, loaded)
+
+
+@contextmanager
+def ranges_of(size: int) -> Iterator[None]:
+    """A stream is staged in ranges of about this size (bytes); a record has about 100."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "RANGE_BYTES", size)
+        yield
 
 
 def run_taken_over(world: World, chance: Random, between: Callable[[], object], **options: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -9,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.engine import loop
+from headrace.model.ledger import RequestKind, TableStatus
 from headrace.model.table import TableId
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream import Delete, Insert
 from sampling import drawn
 from serial_stream import SerialActions, SerialWorld
-from streams import A, B, C, run_with_kills
+from streams import ALTERS, A, B, Behind, C, ranges_of, run_with_kills
+from test_stream_partitions import follow
 from test_stream_repeats import every_change
 
 pytestmark = pytest.mark.pipeline
@@ -100,6 +104,72 @@ def test_a_random_history_is_applied_once_whatever_kills_the_runs(
         world.stream.go_on()
         run_with_kills(world, chance, chance.randrange(3))
         world.check()
+
+
+@pytest.mark.parametrize("size", [100, 300])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_held_table_gets_the_rows_of_all_ranges_when_it_is_released(world: SerialWorld, size: int, repeats: bool) -> None:
+    """The pipeline's watermark, which is above these rows, says nothing about what the table has."""
+    world.create(A)
+    world.create(B)
+    middle = world.insert(A, 1)
+    world.run()
+    world.request(RequestKind.HOLD, A)
+    for key in range(2, 10):
+        world.insert(A, key)
+        world.insert(B, key)
+    if repeats:
+        world.stream.repeat(middle)
+    world.insert(B, 10)
+    world.run()
+    world.request(RequestKind.RELEASE, A)
+    with ranges_of(size):
+        world.run()
+        world.check()
+        world.insert(A, 11)
+        world.run()
+    world.check()
+
+
+def test_a_run_that_follows_gives_a_released_table_all_its_rows(world: SerialWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has staged a range at each poll."""
+    monkeypatch.setattr(loop, "_DECISIONS_EVERY", 0.0)
+    world.create(A)
+    world.create(B)
+    world.run()
+    keys = iter(range(100))
+
+    def writes() -> None:
+        world.insert(A, next(keys))
+        world.insert(B, next(keys))
+
+    def release() -> None:
+        assert world.state.tables[A].status is TableStatus.HELD
+        world.request(RequestKind.RELEASE, A)
+
+    hold = partial(world.request, RequestKind.HOLD, A)
+    follow(world, [hold, *[writes] * 4, partial(world.stream.repeat, 0), writes, release, writes, writes], monkeypatch)
+    world.check()
+
+
+@settings(max_examples=drawn(150), deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from([*CAPABILITIES]), size=st.sampled_from([100, 300, 8 << 20]))
+def test_tables_that_were_behind_the_pipeline_get_all_their_rows(
+    seed: int, capability: str, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chance = Random(seed)
+    world = SerialWorld(tmp_path_factory.mktemp("behind"), capability=capability)
+    actions, behind = SerialActions(world, chance), Behind(world, chance)
+    with ranges_of(size):
+        for _ in range(chance.randrange(2, 6)):
+            for _ in range(chance.randrange(1, 12)):
+                actions.step([0, 2, ALTERS, 5, 11, 11, 11])
+            behind.step()
+            run_with_kills(world, chance, chance.randrange(2))
+        behind.end()
+        world.stream.go_on()
+        run_with_kills(world, chance, 1)
+    world.check()
 
 
 @settings(max_examples=drawn(60), deadline=None)

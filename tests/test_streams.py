@@ -21,7 +21,7 @@ from headrace.testing.memory_server import Call, Failing, Failure
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream_ddl import AddColumn
 from sampling import drawn
-from streams import ALTERS, DROPS_DATABASE, INT, NAME, A, Actions, B, World, run_with_kills
+from streams import ALTERS, DROPS_DATABASE, INT, NAME, A, Actions, B, Behind, World, ranges_of, run_with_kills
 
 pytestmark = pytest.mark.pipeline
 
@@ -298,4 +298,26 @@ def test_any_history_is_applied_once_whatever_kills_the_runs(
     world.stream.go_on()
     world.upstream.checkpoint()
     run_with_kills(world, chance, 1)
+    world.check()
+
+
+@settings(max_examples=drawn(60), deadline=None)
+@given(seed=st.integers(0, 1 << 30), capability=st.sampled_from(list(CAPABILITIES)), size=st.sampled_from([100, 300, 8 << 20]))
+def test_tables_that_were_behind_the_pipeline_get_all_their_rows(
+    seed: int, capability: str, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What they need is read again in several ranges, also what the writer of the stream repeats."""
+    chance = Random(seed)
+    world = World(tmp_path_factory.mktemp("behind"), partitions=chance.randrange(1, 4), capability=capability)
+    actions, behind = Actions(world, chance), Behind(world, chance)
+    with ranges_of(size):
+        for _ in range(chance.randrange(2, 6)):
+            for _ in range(chance.randrange(1, 12)):
+                actions.step([0, 2, ALTERS, *range(5, 9), 11, 11, 11])
+            behind.step()
+            run_with_kills(world, chance, chance.randrange(2))
+        behind.end()
+        world.stream.go_on()
+        world.upstream.checkpoint()
+        run_with_kills(world, chance, 1)
     world.check()

@@ -34,8 +34,8 @@ class StreamReader(Protocol):
     def repeats(self) -> Repeats:
         """How repeated changes can be recognised.
 
-        Never ``TRANSACTIONS``, since staged data may end inside a transaction, and a transaction may be in several partitions. A
-        stream in which a transaction changes a key several times must return ``UNKNOWN``.
+        ``TRANSACTIONS`` only with :attr:`whole_transactions`: otherwise staged data may end inside a transaction, and a transaction
+        may be in several partitions. Another stream in which a transaction changes a key several times must return ``UNKNOWN``.
         """
         ...
 

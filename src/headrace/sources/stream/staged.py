@@ -193,7 +193,7 @@ def splits(
         for above, (version, schema), up_to, names in zip(beginnings, versions, [*beginnings[1:], MAX_TSO], others, strict=True):
             for of in _between(pieces, max(own, above), min(up_to, watermark)):
                 piece = of.piece
-                least = max(above, of.seen) if whole_transactions else above
+                least = max(above, of.promised) if whole_transactions else above
                 if piece.max_ts <= least:
                     continue
                 yield StagedSplit(
@@ -248,10 +248,8 @@ class _InStream:
 
     piece: StagedPiece
     promised: int
-    """What the partition had promised before it (TSO)."""
-    seen: int
-    """The greatest watermark (TSO) before it among the staged records of its partition. Earlier records were applied by all tables
-    that need none of them."""
+    """The greatest watermark (TSO) before it among the staged records of its partition; 0 for none. What this table has of it comes
+    before the piece, too. It was staged or, if it comes before all staged records, every table that needs a later one has it."""
     anew: bool
     goes_on: bool = True
     interrupted: bool = False
@@ -274,29 +272,27 @@ def _between(pieces: Iterable[_InStream], least: int, greatest: int) -> Iterator
         before = piece
 
 
-def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
-    """The pieces of each table, partition by partition. ``promised``: the watermark (TSO) that each partition had promised."""
+def _pieces(staged: Staged, unseen: int) -> dict[TableId, list[_InStream]]:
+    """The pieces of each table, partition by partition. ``unseen`` (TSO): watermarks before the staged records are not above it."""
     of_stream: dict[tuple[TableId, str], list[_InStream]] = defaultdict(list)
-    before_range: dict[str, _Watermarks] = {}
-    at_least = _Watermarks(None, promised)
+    before_range: dict[str, _Watermarks] = defaultdict(_Watermarks)
     behind: dict[tuple[TableId, str], _Follows] = defaultdict(lambda: _Follows.NOTHING)
     for report in sorted(staged.reports, key=lambda report: (report.range.partition, report.range.start)):
         partition = report.range.partition
-        known = before_range.get(partition, at_least)
+        known = before_range[partition]
         for piece in report.pieces:
             before = of_stream[piece.table_id, partition]
-            follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known))
-            reached = max(piece.promised, known.greatest)
-            if before and reached >= piece.min_ts and reached > before[-1].promised:
+            follows = max(behind.pop((piece.table_id, partition), _Follows.NOTHING), _follows(piece.between, report, known, unseen))
+            promised = max(piece.promised, known.greatest)
+            if before and promised >= piece.min_ts and promised > before[-1].promised:
                 follows = _Follows.A_RESTART  # the partition has promised in between that nothing of this follows
             if before and (follows is not _Follows.NOTHING or piece.min_ts < before[-1].piece.max_ts):
                 before[-1].goes_on, before[-1].interrupted = False, follows is _Follows.A_PROMISE
-            seen = max(piece.promised, known.greatest if partition in before_range else 0)
-            before.append(_InStream(piece, reached, seen, follows is _Follows.A_RESTART))
+            before.append(_InStream(piece, promised, follows is _Follows.A_RESTART))
         for table_id, name in of_stream:
             if name == partition:
                 between = report.behind.get(table_id, report.all_of_it)
-                behind[table_id, partition] = max(behind[table_id, partition], _follows(between, report, known))
+                behind[table_id, partition] = max(behind[table_id, partition], _follows(between, report, known, unseen))
         if report.last_watermark is not None and report.greatest_watermark is not None:
             before_range[partition] = _Watermarks(report.last_watermark, max(report.greatest_watermark, known.greatest))
     found: dict[TableId, list[_InStream]] = defaultdict(list)
@@ -307,13 +303,16 @@ def _pieces(staged: Staged, promised: int) -> dict[TableId, list[_InStream]]:
 
 @dataclass(frozen=True)
 class _Watermarks:
-    """What is known about a partition's watermarks (TSO) before a range."""
+    """The watermarks (TSO) of a partition in the staged ranges before a range.
 
-    last: int | None
-    greatest: int
+    The pipeline's own watermark is not among them. A table may be far behind it, and still have to read what it promises.
+    """
+
+    last: int | None = None
+    greatest: int = 0
 
 
-def _follows(between: Between, report: StageReport, known: _Watermarks) -> _Follows:
+def _follows(between: Between, report: StageReport, known: _Watermarks, unseen: int) -> _Follows:
     first = report.first_watermark
     if between.fell or (between.first and first is not None and known.last is not None and first < known.last):
         return _Follows.A_RESTART
@@ -321,4 +320,5 @@ def _follows(between: Between, report: StageReport, known: _Watermarks) -> _Foll
         return _Follows.NOTHING
     # A repeated watermark may be where the writer of the stream restarted, for the second time in a row. Of the watermarks before
     # the first range it is only known that they are not above the position's.
-    return _Follows.PERHAPS_A_RESTART if between.is_known or between.least <= known.greatest else _Follows.A_PROMISE
+    is_known = between.is_known or between.least <= max(known.greatest, unseen)
+    return _Follows.PERHAPS_A_RESTART if is_known else _Follows.A_PROMISE
