@@ -160,6 +160,14 @@ def test_a_topic_that_begins_after_the_start_is_refused(topic: Topic, capsys: py
     assert "allow-gap=true" in told
 
 
+def test_a_topic_that_has_lost_all_its_records_is_refused_at_once(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    topic.write(*BEGIN, rows(3, 2))
+    topic.kafka.delete_records(topic.name, 4)
+    assert topic.run(start=FIRST + MINUTE) == 4
+    assert "has no record any more before its end (offset 4)" in capsys.readouterr().err
+    assert topic.run(f"{topic.uri}?allow-gap=true", start=FIRST + MINUTE) == 0
+
+
 def test_a_record_that_cannot_be_read_hides_no_gap_at_the_beginning(topic: Topic, capsys: pytest.CaptureFixture[str]) -> None:
     topic.write(*BEGIN, rows(3, 2), rows(4, 3)[:-3], rows(5, 4))
     topic.kafka.delete_records(topic.name, 4)

@@ -119,7 +119,7 @@ class StreamEventSource:
     ) -> Offer:
         """Stages new records, and makes an offer of everything staged. Raises SourceUnreachableError, SourceLostError."""
         place = StreamPosition.parse(position)
-        if not place.partitions and checkpoint > 0:
+        if not place.partitions and checkpoint > 0 and not isinstance(learned, Staged):
             self.reader.require_start(checkpoint)
         kept_from = {p.partition: p.first for p in self.reader.ends()} if isinstance(learned, Staged) else {}
         former = learned if isinstance(learned, Staged) and learned.follows(place, kept_from) else Staged()

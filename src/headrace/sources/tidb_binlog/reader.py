@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ddl.statement import StatementKind, read_statement
-from headrace.errors import SourceLostError
 from headrace.formats.base import DecodeError
 from headrace.formats.binlog.by_table import by_table
 from headrace.formats.binlog.columns import SEQ_PER_MUTATION, BinlogBatch
@@ -23,6 +22,7 @@ from headrace.formats.binlog.errors import BinlogError
 from headrace.formats.binlog.messages import read_binlog
 from headrace.formats.binlog.wire import peek_commit_ts
 from headrace.kafka.client import KafkaClient
+from headrace.kafka.gaps import lost_start
 from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
@@ -32,7 +32,7 @@ from headrace.model.cut import Repeats
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
-from headrace.model.tso import MAX_TSO, tso_and_time
+from headrace.model.tso import MAX_TSO
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.tidb_binlog.options import BinlogOptions
@@ -108,18 +108,13 @@ class BinlogReader:
         return self._retentions.kept(self._client, records, dict.fromkeys(records, (self.options.topic, PARTITION)), ends)
 
     def require_start(self, after: int) -> None:
-        """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO)."""
+        """Raises SourceLostError if the first record of a topic that has lost records is above ``after`` (TSO), or it has none."""
         first, end = self._client.ends(self.options.topic, PARTITION)
-        if self.options.allow_gap or first in (0, end):
+        if self.options.allow_gap or first == 0:
             return
-        oldest = self._oldest(first, end)
-        if oldest is not None and oldest[1] > after:
-            offset, commit_ts = oldest
-            raise SourceLostError(
-                f"The topic {self.options.topic} begins at {tso_and_time(commit_ts)} (offset {offset}), and the pipeline at "
-                f"{tso_and_time(after)}: what was committed in between may not be kept any more.",
-                "Load the tables as of a later time and begin there, or set allow-gap=true in the URI if nothing is missing.",
-            )
+        oldest = self._oldest(first, end) if first < end else None
+        if first == end or (oldest is not None and oldest[1] > after):
+            raise lost_start(f"The topic {self.options.topic}", end, oldest, after)
 
     def _oldest(self, first: int, end: int) -> tuple[int, int] | None:
         """Offset and commit ts (TSO) of the first record that can be read; ``None`` if there is none among many."""
