@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,8 +14,9 @@ from test_binlog_source import ddl
 
 from harness import run_once
 from headrace.cli.main import main
+from headrace.pipeline.given import definitions_from
 from headrace.testing.engine import LocalEngine
-from kafka_cases import created, database_created, message, row, statement, tso, watermark
+from kafka_cases import COLUMNS, created, database_created, message, row, statement, tso, watermark
 from kafka_server import KafkaBroker, Record
 from servers import free_port
 
@@ -39,7 +41,8 @@ class Scene:
     def run(self, uri: str = "", **params: object) -> int:
         """The exit code of a run; what it printed is in ``told``."""
         self.capsys.readouterr()
-        more = {"until_end": True, "quiet": 0.2} if params.pop("until_end", False) else {}
+        more: dict[str, Any] = {"until_end": True, "quiet": 0.2} if params.pop("until_end", False) else {}
+        more |= {name: params.pop(name) for name in ("start", "given") if name in params}
         sink = f"duckdb://{self.folder}/x.duckdb"
         code = run_once(uri or self.kafka.uri(self.topic, **params), sink, engine=LocalEngine(), **more)
         self.told = "".join(self.capsys.readouterr())
@@ -279,6 +282,69 @@ def test_records_that_retention_removed_after_they_were_applied_are_not_missed(s
     scene.write(row(6, 2), watermark(8))
     assert scene.run() == 0
     assert scene.keys() == [1, 2]
+
+
+class TestAPipelineThatBeginsAtATime:
+    """Its tables were loaded as of that time. Retention may have removed messages by then."""
+
+    ROWS = (row(4, 1), watermark(5), row(6, 2), watermark(7))
+
+    def begin(self, scene: Scene, start: int, **params: object) -> int:
+        definitions = scene.folder / "shop.sql"
+        definitions.write_text(f"CREATE DATABASE shop; CREATE TABLE shop.a ({COLUMNS});")
+        return scene.run(start=tso(start), given=definitions_from(str(definitions)), **params)
+
+    def test_is_refused_if_messages_after_it_may_be_gone(self, scene: Scene) -> None:
+        scene.write(*self.ROWS)
+        scene.kafka.delete_records(scene.topic, 2)
+        assert self.begin(scene, 3) == 4
+        assert f"Partition 0 of the topic {scene.topic} begins at" in scene.told
+        assert "(offset 2)" in scene.told
+        assert self.begin(scene, 3, allow_gap="true") == 0
+        assert scene.keys() == [2]
+
+    def test_goes_on_behind_a_message_that_is_not_later(self, scene: Scene) -> None:
+        scene.write(*self.ROWS)
+        scene.kafka.delete_records(scene.topic, 1)
+        assert self.begin(scene, 5) == 0
+        assert scene.keys() == [2]
+
+    def test_needs_no_message_before_it_in_a_topic_that_has_lost_none(self, scene: Scene) -> None:
+        scene.write(*self.ROWS)
+        assert self.begin(scene, 3) == 0
+        assert scene.keys() == [1, 2]
+        assert "not kept any more" not in scene.told
+
+    def test_is_refused_if_one_of_the_partitions_has_lost_messages_after_it(self, scene: Scene) -> None:
+        with_partitions(scene, 2)
+        for partition in (0, 1):
+            scene.write(*self.ROWS, partition=partition)
+        scene.kafka.delete_records(scene.topic, 2, partition=1)
+        assert self.begin(scene, 3) == 4
+        assert f"Partition 1 of the topic {scene.topic} begins at" in scene.told
+
+    def test_is_refused_if_the_topic_has_no_message_any_more(self, scene: Scene) -> None:
+        scene.write(*self.ROWS)
+        scene.kafka.delete_records(scene.topic, 4)
+        assert self.begin(scene, 3) == 4
+        assert "has no record any more before its end (offset 4)" in scene.told
+
+    def test_is_warned_of_another_topic_that_has_no_message_any_more(self, scene: Scene) -> None:
+        """TiCDC writes nothing to a topic whose tables were dropped, and nothing shows when that was."""
+        scene.write(*self.ROWS)
+        other = scene.kafka.make_topic()
+        scene.kafka.write(other, [Record(row(1, 1, table="b"), 0)])
+        scene.kafka.delete_records(other, 1)
+        assert self.begin(scene, 3, topics=other) == 0
+        assert f"of partition 0 of the topic {other} before offset 1 are not kept any more" in scene.told
+
+    def test_is_warned_where_messages_tell_no_exact_time(self, scene: Scene) -> None:
+        scene.write(*(row(n, n) for n in (4, 6)))
+        scene.kafka.delete_records(scene.topic, 1)
+        options = {"enable_tidb_extension": "false", "until_end": True}
+        assert self.begin(scene, 3, **options) == 0
+        assert f"of partition 0 of the topic {scene.topic} before offset 1 are not kept any more" in scene.told
+        assert scene.keys() == [6]
 
 
 @pytest.mark.parametrize("upto", [1, 500, 802])

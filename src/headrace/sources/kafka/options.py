@@ -29,7 +29,7 @@ _OTHER_NAMES = {"default": "open-protocol", "flat-avro": "avro"}
 _OF_STREAM = LARGE_PARAMETERS | {
     *("protocol", "partition-num", "enable-tidb-extension", "encoding-format", "schema-registry", "avro-enable-watermark")
 }
-_OWN = frozenset({"accept-keyless", "accept-unclear", "time-zone", "topics"})
+_OWN = frozenset({"accept-keyless", "accept-unclear", "allow-gap", "time-zone", "topics"})
 _WITHOUT_EFFECT = frozenset(
     {
         *("auto-create-topic", "compression", "content-compatible", "delete-only-output-handle-key-columns", "dial-timeout"),
@@ -67,6 +67,8 @@ class KafkaOptions:
     """Whether values are applied as messages have them where the protocol does not show the source's value exactly."""
     large: LargeRowPlaces = field(default_factory=LargeRowPlaces)
     """Where the rows are of which messages have only the handle key."""
+    allow_gap: bool = False
+    """Whether a pipeline may begin although changes after its start may not be kept any more."""
 
 
 def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
@@ -93,6 +95,7 @@ def read_options(uri: Uri, changefeed: str | None = None) -> KafkaOptions:
         _flag(told, "avro-enable-watermark", False),
         _flag(told, "accept-unclear", False),
         read_large_options(told),
+        _flag(told, "allow-gap", False),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.errors import SourceLostError, SourceNotReadyError
 from headrace.kafka.client import KafkaClient
+from headrace.kafka.gaps import lost_start
 from headrace.kafka.retention import Retentions
 from headrace.kafka.settings import KafkaCluster
 from headrace.kafka.sizes import bytes_per_record
@@ -23,6 +24,7 @@ from headrace.model.events import RowKind
 from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.tso import tso_and_time
 from headrace.sources.kafka.earlier_messages import MessagesBefore
 from headrace.sources.kafka.large_rows import decode_rows
 from headrace.sources.kafka.options import PROTOCOLS, KafkaOptions
@@ -49,6 +51,13 @@ _LEANS_AFTER_MS = 60_000
 """How far the watermarks of the default topic must be ahead of the last record of another topic before they count for it.
 
 Watermarks come about every second. They were written after everything that they promise, so this only leaves time for brokers."""
+_LOOKED_AT = 10_000
+"""How many messages at the beginning of a partition are looked at for its oldest commit ts."""
+_MAY_HAVE_GAP = (
+    "The messages of partition {number} of the topic {topic} before offset {first} are not kept any more, and what is kept does "
+    "not show whether they had changes after {after}, where the pipeline begins. If so, these changes are missing: load the tables "
+    "as of a later time and begin there. If not, set allow-gap=true in the source's URI."
+)
 _KEYLESS = (
     "The table has no primary key and no unique key of NOT NULL columns. TiCDC may send rows to Kafka again, and without a key a "
     "row that was sent twice looks like two equal rows."
@@ -78,6 +87,8 @@ class KafkaReader:
     """The topics that are named without a pattern and did not exist at the last look."""
     _surplus: list[int] = field(default_factory=list, compare=False, repr=False)
     """The partitions of the default topic that are not read and had records at the last look."""
+    _gaps: list[str] = field(default_factory=list, compare=False, repr=False)
+    """What a person should know of messages after the start that may not be kept: a text for each partition."""
 
     def __reduce__(self) -> tuple[type[KafkaReader], tuple[object, ...]]:
         # Tasks get the detected protocol with the reader, so that each of them does not detect it again.
@@ -154,7 +165,7 @@ class KafkaReader:
             shown = f"The messages of {what} show protocol={self._detected[0]}."
             told.append(Notice(f"The source's URI names no protocol. {shown}"))
         told += [Notice(f"The topic {topic} does not exist. It is read when it is created.") for topic in self._missing]
-        return told
+        return told + [Notice(text) for text in self._gaps]
 
     @property
     def unread(self) -> Sequence[Notice]:
@@ -174,7 +185,32 @@ class KafkaReader:
         return True
 
     def require_start(self, after: int) -> None:
-        """Nothing is required: a topic's first records do not show what was before them."""
+        """See ``StreamReader.require_start``: no partition may begin above ``after`` (TSO) that has lost messages.
+
+        What messages do not show exactly becomes a notice, see :attr:`notices`. So does a topic without any message besides the
+        default one: TiCDC writes nothing to a topic whose tables were dropped.
+        """
+        self._gaps.clear()
+        if self.options.allow_gap:
+            return
+        for (topic, number), (first, end) in self._offsets(self._partitions()).items():
+            oldest = self._oldest(topic, number, first, end) if 0 < first < end else None
+            if first == 0 or (first < end and (oldest is None or oldest[1] <= after)):
+                continue
+            is_shown = first == end or (self.protocol.commit_ts.is_exact and not self.protocol.caveats)
+            if is_shown and (oldest is not None or topic == self.options.topics.default):
+                raise lost_start(f"Partition {number} of the topic {topic}", end, oldest, after)
+            self._gaps.append(_MAY_HAVE_GAP.format(number=number, topic=topic, first=first, after=tso_and_time(after)))
+
+    def _oldest(self, topic: str, number: int, first: int, end: int) -> tuple[int, int] | None:
+        """Offset and commit ts (TSO) of the first message that tells one; ``None`` if there is none among many."""
+        of = Range(self.options.topics.partition_name(topic, number), first, min(end, first + _LOOKED_AT), 0)
+        with closing(self.records(of)) as batches:
+            for batch in batches:
+                told = np.flatnonzero(batch.column("commit_ts").to_numpy() > 0)
+                if len(told):
+                    return batch.column("offset")[int(told[0])].as_py(), batch.column("commit_ts")[int(told[0])].as_py()
+        return None
 
     @cached_property
     def _client(self) -> KafkaClient:
@@ -253,7 +289,7 @@ class KafkaReader:
         places = {name: self.options.topics.place(name) for name in records}
         return self._retentions.kept(self._client, records, places, ends)
 
-    def records(self, of: Range) -> Iterator[pa.RecordBatch]:
+    def records(self, of: Range) -> Generator[pa.RecordBatch]:
         """The records of a range. Raises SourceUnreachableError, SourceLostError."""
         topic, number = self.options.topics.place(of.partition)
         with self.cluster.connect() as client, MessagesBefore(self.cluster, topic, number, of.start) as earlier:
