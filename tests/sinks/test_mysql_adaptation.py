@@ -136,6 +136,82 @@ def test_the_next_value_of_a_sequence_is_left_out_and_nothing_else(value: str, n
     assert words(sent(f"ALTER TABLE t ALTER n SET {default}", server)) == words("ALTER TABLE t ALTER n DROP DEFAULT")
 
 
+ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY){}"
+ALTER = "ALTER TABLE orders {}"
+PARTITION = "(PARTITION p VALUES LESS THAN (9))"
+IGNORED_BY_TIDB = [
+    # What MySQL or MariaDB would obey with an effect on rows, or on the target's replicas, or with a refusal.
+    ("ALTER IGNORE TABLE orders ADD UNIQUE INDEX u (v)", ALTER.format("ADD UNIQUE INDEX u (v)")),
+    ("ALTER IGNORE TABLE orders MODIFY v INT, ADD x INT", ALTER.format("MODIFY v INT, ADD x INT")),
+    ("ALTER IGNORE TABLE orders ENGINE = MyISAM", ""),
+    (ALTER.format(f"ADD PARTITION NO_WRITE_TO_BINLOG {PARTITION}"), ALTER.format(f"ADD PARTITION {PARTITION}")),
+    (ALTER.format(f"ADD PARTITION IF NOT EXISTS LOCAL {PARTITION}"), ALTER.format(f"ADD PARTITION IF NOT EXISTS {PARTITION}")),
+    (ALTER.format("ADD COLUMN x INT, LOCK = NONE, ALGORITHM = INSTANT"), ALTER.format("ADD COLUMN x INT")),
+    ("CREATE INDEX i ON orders (v) ALGORITHM = INSTANT LOCK NONE", "CREATE INDEX i ON orders (v)"),
+    ("CREATE UNIQUE INDEX `lock` ON orders (`lock`) LOCK = SHARED", "CREATE UNIQUE INDEX `lock` ON orders (`lock`)"),
+    ("DROP INDEX i ON orders LOCK = EXCLUSIVE ALGORITHM COPY", "DROP INDEX i ON orders"),
+    (ORDERS.format(" ENGINE = FEDERATED"), ORDERS.format("")),
+    (ALTER.format("ADD COLUMN x INT REFERENCES secrets (id) ON DELETE CASCADE"), ALTER.format("ADD COLUMN x INT")),
+    (ALTER.format("ADD COLUMN x INT CHECK (x > 0) NOT ENFORCED"), ALTER.format("ADD COLUMN x INT")),
+    (ORDERS.format(" SECONDARY_ENGINE = rapid ENCRYPTION = 'N'"), ORDERS.format("")),
+    # What they obey without an effect on rows: how they store them and keep statistics. Which rows are in a partition, see
+    # headrace.sinks.mysql.partitions.
+    *(
+        (ORDERS.format(f" {option}"), ORDERS.format(f" {option}"))
+        for option in (
+            *("DELAY_KEY_WRITE = 1", "CHECKSUM = 1", "PAGE_CHECKSUM = 1", "PACK_KEYS = 1", "AVG_ROW_LENGTH = 9", "MAX_ROWS = 1"),
+            *("MIN_ROWS = 9", "ROW_FORMAT = COMPRESSED", "KEY_BLOCK_SIZE = 1", "STATS_PERSISTENT = 0", "STATS_SAMPLE_PAGES = 1"),
+            *("PARTITION BY KEY ALGORITHM = 1 (id) PARTITIONS 2", "PARTITION BY LINEAR HASH (id) PARTITIONS 2"),
+        )
+    ),
+    (ALTER.format("FORCE"), ALTER.format("FORCE")),
+    (ALTER.format("ORDER BY v DESC"), ALTER.format("ORDER BY v DESC")),
+    (ALTER.format("ADD UNIQUE KEY u (v) USING HASH"), ALTER.format("ADD UNIQUE KEY u (v) USING HASH")),
+]
+"""Words that TiDB's parser accepts and that its executor ignores, with the statement that MySQL and MariaDB get."""
+
+
+@pytest.mark.parametrize("server", [server for server in SERVERS if not server.is_tidb], ids=lambda server: server.name)
+@pytest.mark.parametrize(("statement", "expected"), IGNORED_BY_TIDB)
+def test_a_word_that_tidb_ignores_has_no_effect_on_another_server(statement: str, expected: str, server: Server) -> None:
+    assert words(sent(statement, server)) == words(expected)
+    head, _, rest = statement.partition(" ")
+    assert words(sent(f"/*T! {head} */ {rest}", server)) == words(expected)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(
+            ORDERS.format(f" {words}")
+            for words in ("IGNORE", "REPLACE", "IGNORE SELECT 1", "REPLACE AS SELECT 1", "ON COMMIT DELETE ROWS")
+        ),
+        *(ORDERS.format(f" {option}") for option in ("UNION = (secrets)", "INSERT_METHOD = LAST", "DATA DIRECTORY = '/x'")),
+        *(
+            ORDERS.format(f" {option}")
+            for option in ("INDEX DIRECTORY = '/x'", "CONNECTION = 'x'", "TABLESPACE = x", "AUTOEXTEND_SIZE = 1")
+        ),
+        *(ALTER.format(f"{clause}") for clause in ("DISABLE KEYS", "ENABLE KEYS", "DISCARD TABLESPACE", "IMPORT TABLESPACE")),
+        *(ALTER.format(f"{clause} PARTITION LOCAL p") for clause in ("OPTIMIZE", "REBUILD", "ANALYZE", "REPAIR", "CHECK")),
+        ALTER.format("COALESCE PARTITION NO_WRITE_TO_BINLOG 1"),
+        ALTER.format("REORGANIZE PARTITION NO_WRITE_TO_BINLOG p INTO (PARTITION q VALUES LESS THAN (9))"),
+        *(f"ALTER {word} TABLE orders ADD COLUMN x INT" for word in ("ONLINE", "OFFLINE", "QUICK", "IGNORE IGNORE")),
+        "CREATE TEMPORARY TABLE orders (id INT)",
+        "CREATE ONLINE INDEX i ON orders (v)",
+        "ALTER TABLE orders WAIT 9 ADD COLUMN x INT",
+    ],
+)
+def test_a_word_that_tidb_ignores_or_does_not_know_waits_if_no_grammar_accepts_it(statement: str) -> None:
+    assert judge(statement, "shop").objection
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+def test_ignore_is_left_out_with_a_notice(server: Server) -> None:
+    adapted = adapt_for("ALTER IGNORE TABLE orders DROP COLUMN v", server, "shop")
+    assert adapted.statement == "ALTER TABLE orders DROP COLUMN v"
+    assert adapted.notices == ("IGNORE was left out: TiDB takes no notice of it, and the target could delete rows.",)
+
+
 STATEMENTS = (
     "CREATE TABLE orders (id INT PRIMARY KEY, uk INT, v VARCHAR(3) COLLATE 'utf8mb4_bin' COMMENT 'it''s */',"
     " n INT DEFAULT NEXT VALUE FOR s, CONSTRAINT c FOREIGN KEY (uk) REFERENCES secrets (id), INDEX `*/` (uk)) COMMENT = '*/ , x'",

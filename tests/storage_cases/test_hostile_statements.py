@@ -81,6 +81,20 @@ def test_what_others_have_stays_as_it_was(statement: HostileStatement, place: Pl
         assert "people" not in shown
 
 
+def test_no_word_that_tidb_ignores_deletes_rows_or_changes_values(place: Place, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path)
+    for number in range(2):
+        scene.bucket.create(f"t{number}", database="shop")
+        scene.bucket.rows(f"t{number}/100/1", "I 110 1 a", "I 111 2 a", database="shop")
+    assert scene._at(120) == EXIT_OK
+    scene.bucket.schema("t0", 200, "id,v", "ALTER IGNORE TABLE `t0` ADD UNIQUE INDEX `u` (`v`)", database="shop")
+    partitions = "PARTITION BY RANGE (`id`) (PARTITION `p` VALUES LESS THAN (2))"
+    scene.bucket.schema("t1", 200, "id,v", f"ALTER IGNORE TABLE `t1` {partitions}", database="shop")
+    assert scene._at(300) == (EXIT_TABLE_STOPPED if scene.is_mariadb else EXIT_OK)
+    for number in range(2):
+        assert scene.person.run(f'SELECT id, v FROM "shop"."t{number}" ORDER BY id') == [(1, "a"), (2, "a")]
+
+
 def test_a_foreign_key_to_a_table_of_others_is_left_out_and_told(place: Place, tmp_path: Path) -> None:
     scene = Scene(place, tmp_path)
     scene.bucket.create("customers", database="shop")

@@ -43,6 +43,12 @@ _SEQUENCE = re.compile(
     r"|NEXTVAL\s*\(\s*[\w.]+\s*\))(?(opened)\s*\))",
     re.IGNORECASE,
 )
+_IGNORE = re.compile(r"(?P<head>\s*ALTER\s+)IGNORE(?=\s+TABLE\b)", re.IGNORECASE)
+_NOT_LOGGED = re.compile(r"(?P<head>\bADD\s+PARTITION\s+(?:IF\s+NOT\s+EXISTS\s+)?)(?:NO_WRITE_TO_BINLOG|LOCAL)\b", re.IGNORECASE)
+_INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+)?INDEX\b", re.IGNORECASE)
+_WAY_OF_INDEX = re.compile(
+    r"\b(?:LOCK\s*=?\s*(?:DEFAULT|NONE|SHARED|EXCLUSIVE)|ALGORITHM\s*=?\s*(?:DEFAULT|INSTANT|INPLACE|NOCOPY|COPY))\b", re.IGNORECASE
+)
 _FUNCTION_OF_TIDB = re.compile(
     r"TIDB_\w+|VITESS_HASH|SM3|VEC_\w+|APPROX_\w+|JSON_SUM_CRC32|JSON_MEMBEROF|FORMAT_NANO_TIME|UUID_V\d|UUID_VERSION|UUID_TIMESTAMP|TRANSLATE",
     re.IGNORECASE,
@@ -80,7 +86,15 @@ def refuse_functions_of_tidb(statement: str, server: str) -> None:
 
 
 def leave_out_of_others(draft: Draft) -> None:
-    """Removes what is not meant for any target: encryption, and sequences, which are not replicated."""
+    """Removes what is not meant for any target: encryption, sequences, which are not replicated, and words that TiDB ignores.
+
+    TiDB parses ``ALTER IGNORE TABLE`` and ``ADD PARTITION NO_WRITE_TO_BINLOG``, and executes them without these words (the grammar
+    of its parser). MariaDB would delete rows and change values, or keep the change from its own replicas.
+    """
+    if ignore := _IGNORE.match(draft.masked):
+        draft.tell("IGNORE was left out: TiDB takes no notice of it, and the target could delete rows.")
+        draft.edit([(ignore.end("head"), ignore.end(), "")])
+    draft.replace(_NOT_LOGGED, r"\g<head>", "{clause} is written to the target's binlog: TiDB takes no notice of the last word.")
     draft.replace(_ENCRYPTION, "", "")
     draft.replace(
         _SEQUENCE,
@@ -97,6 +111,8 @@ def leave_out(draft: Draft, server: str) -> None:
     draft.replace(_SILENT, "", "")
     draft.drop_clauses(lambda _, masked: bool(_CLAUSES.match(masked)), unknown)
     draft.drop_clauses(lambda _, masked: bool(_HINT.fullmatch(masked)), f"{{clause}} was left out: {server} chooses its own way.")
+    if _INDEX_STATEMENT.match(draft.masked):
+        draft.replace(_WAY_OF_INDEX, "", f"{{clause}} was left out: {server} chooses its own way.")
     draft.replace(_ENGINE, "", "{clause} was left out: TiDB takes no notice of it, and Headrace needs transactions.")
     _leave_out_checks(draft)
     _make_plain_indexes(draft, server)
