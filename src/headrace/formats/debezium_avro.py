@@ -25,6 +25,7 @@ from headrace.formats.ticdc_avro import bit_type, decimal_type, member_type, sha
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import ColumnType, TypeKind
+from headrace.model.writable_text import as_utf8
 
 FRAME = 5
 """The bytes before the content, which name the schema."""
@@ -111,7 +112,7 @@ def _certain_table(record: Record) -> TableId:
 
 
 def _unreadable(reason: str, table_id: TableId = _NO_TABLE) -> DebeziumAbout:
-    return DebeziumAbout(DebeziumKind.UNREADABLE, table_id.database, table_id.table, text=reason.encode())
+    return DebeziumAbout(DebeziumKind.UNREADABLE, table_id.database, table_id.table, text=as_utf8(reason))
 
 
 def _checked(

@@ -18,6 +18,7 @@ from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
+from headrace.model.writable_text import as_utf8
 
 CONNECTOR = "TiCDC"
 BYTES = "bytes"
@@ -206,7 +207,7 @@ def _read(value: bytes) -> DebeziumAbout:
         database, table = text_of(source, "db") or "", text_of(source, "table") or ""
         return _of_message(stripped, payload, source, (database, table))
     except _UnreadableError as error:
-        return DebeziumAbout(DebeziumKind.UNREADABLE, database, table, text=str(error).encode())
+        return DebeziumAbout(DebeziumKind.UNREADABLE, database, table, text=as_utf8(str(error)))
 
 
 def _parts(message: Members) -> tuple[Members, Members]:

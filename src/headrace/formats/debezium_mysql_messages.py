@@ -15,6 +15,7 @@ from headrace.formats.binlog_clock import BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, Members, integer_of, read_object, text_of
 from headrace.formats.plain_messages import LATEST_MS, PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
+from headrace.model.writable_text import as_utf8
 
 CONNECTORS = ("mysql", "mariadb")
 ROW_OPERATIONS = ("r", "c", "u", "d")
@@ -105,7 +106,7 @@ def read_about(value: bytes, schemas: Schemas) -> PlainAbout:
             return _of_statement(payload, value)
         return _of_row(payload, source, value)
     except (UnreadableError, NoPlaceError) as error:
-        return PlainAbout(PlainKind.UNREADABLE, *names, text=str(error).encode())
+        return PlainAbout(PlainKind.UNREADABLE, *names, text=as_utf8(str(error)))
 
 
 def _says_nothing(payload: Members) -> bool:

@@ -16,6 +16,7 @@ from headrace.formats.json_lines import BLANK, Members, integer_of, read_object,
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO, tso_from_ms
+from headrace.model.writable_text import as_utf8
 
 ROW_TYPES = ("insert", "update", "delete")
 _NEXT = re.compile(rb'\}\s*(?=\{"(?:database|type)":")')
@@ -111,7 +112,7 @@ def _read(part: bytes) -> MaxwellEvent:
         database, table = text_of(message, "database") or "", text_of(message, "table") or ""
         return _of_message(part, message, database, table)
     except _UnreadableError as error:
-        return MaxwellEvent(MaxwellKind.UNREADABLE, database, table, text=str(error).encode())
+        return MaxwellEvent(MaxwellKind.UNREADABLE, database, table, text=as_utf8(str(error)))
 
 
 def _of_message(part: bytes, message: Members, database: str, table: str) -> MaxwellEvent:

@@ -16,6 +16,7 @@ from headrace.formats.binlog_clock import MOST_ROWS, BinlogPlace, NoPlaceError
 from headrace.formats.json_lines import BLANK, NO_OBJECT, Members, bounded_integer, decoded, integer_of, text_of
 from headrace.formats.plain_messages import LATEST_MS, PlainAbout, PlainKind, PlainStatement
 from headrace.model.table import TableId
+from headrace.model.writable_text import as_utf8
 
 ROW_TYPES = ("insert", "update", "delete")
 _SHOWN_BY = re.compile(
@@ -54,7 +55,7 @@ def read_about(value: bytes) -> PlainAbout:
         names = text_of(message, "database") or "", text_of(message, "table") or ""
         return _of_message(message, *names, value)
     except (ValueError, NoPlaceError, _UnreadableError) as error:
-        return PlainAbout(PlainKind.UNREADABLE, *names, text=str(error).encode())
+        return PlainAbout(PlainKind.UNREADABLE, *names, text=as_utf8(str(error)))
 
 
 def _about(kind: PlainKind, database: str, table: str, clock: int, written_ms: int, text: bytes) -> PlainAbout:

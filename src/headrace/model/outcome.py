@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
 
 from headrace.model.bearers import Bearers
 from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.letters import RejectedRecord
 from headrace.model.place import PlaceInFile, SourcePlace, file_of
 from headrace.model.table import TableId
+from headrace.model.writable_text import writable
 
 _VALUE_LIMIT = 80
 _MESSAGE_BEGINNING, _MESSAGE_END = 8_000, 1_000
@@ -66,7 +66,7 @@ class Problem:
         object.__setattr__(self, "message", _cut(self.message))
         object.__setattr__(self, "place", _written_place(self.place))
         for name in ("message", "column", "value", "hint", "row"):
-            object.__setattr__(self, name, _written(getattr(self, name)))
+            object.__setattr__(self, name, writable(getattr(self, name)))
 
     @property
     def file(self) -> str:
@@ -105,7 +105,7 @@ class Notice:
     that causes it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", _written(_cut(self.message)))
+        object.__setattr__(self, "message", writable(_cut(self.message)))
         object.__setattr__(self, "place", _written_place(self.place))
 
     @property
@@ -118,16 +118,8 @@ class Notice:
         return f"{place}{self.message}" + ("" if self.place is None else f" ({self.place.name})")
 
 
-_Text = TypeVar("_Text", str, None, str | None)
-
-
-def _written(text: _Text) -> _Text:
-    """The text in a form that every ledger, file and terminal accepts: lone surrogates, which JSON may contain, are escaped."""
-    return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
 def _written_place(place: SourcePlace | None) -> SourcePlace | None:
-    return None if place is None else place.spelled(_written)
+    return None if place is None else place.spelled(writable)
 
 
 def _cut(message: str) -> str:

@@ -15,6 +15,7 @@ from headrace.formats.canal import canal_pb2 as pb
 from headrace.formats.schema_file import with_escapes
 from headrace.formats.statements import TimedStatement
 from headrace.model.tso import MAX_TSO, tso_from_ms, tso_to_ms
+from headrace.model.writable_text import as_utf8
 
 BEGINNING = b"\x10\x01\x18\x07*"
 """How TiCDC begins each message: version 1, the type MESSAGES, and the body."""
@@ -71,7 +72,7 @@ def read_entries(value: bytes) -> Iterator[CanalEntry]:
 
 
 def _unreadable(reason: str, database: str = "", table: str = "") -> CanalEntry:
-    return CanalEntry(CanalKind.UNREADABLE, database, table, content=reason.encode())
+    return CanalEntry(CanalKind.UNREADABLE, database, table, content=as_utf8(reason))
 
 
 def _read(entry: pb.Entry, content: bytes) -> CanalEntry:

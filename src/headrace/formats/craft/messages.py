@@ -20,6 +20,7 @@ from itertools import pairwise
 from headrace.formats.craft.numbers import MOST_EVENTS, CraftError, Cursor, number_at_end
 from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
 from headrace.model.tso import MAX_TSO
+from headrace.model.writable_text import as_utf8
 
 VERSION = 1
 MOST_NAME_BYTES = 256
@@ -74,7 +75,7 @@ def read_events(value: bytes) -> list[CraftEvent]:
     try:
         return _Message(value).events()
     except CraftError as error:
-        return [CraftEvent(CraftKind.UNREADABLE, content=str(error).encode())]
+        return [CraftEvent(CraftKind.UNREADABLE, content=as_utf8(str(error)))]
 
 
 class _Message:
@@ -132,7 +133,7 @@ class _Message:
                 raise CraftError(f"its event has the type {kind}, or does not name its table.")
             return CraftEvent(CraftKind.ROW, database, table, commit_ts, _framed(self._groups[number]))
         except CraftError as error:
-            return CraftEvent(CraftKind.UNREADABLE, database, table, content=str(error).encode())
+            return CraftEvent(CraftKind.UNREADABLE, database, table, content=as_utf8(str(error)))
 
     def _groups_of(self, number: int) -> dict[int, _Group]:
         """The groups of a row, the new row's before the old one's; without any if they cannot be read."""

@@ -25,6 +25,7 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text
 from headrace.sources.kafka.registered import FRAME, RegisteredSchemas, by_schema, schema_id_of, why_unframed
@@ -114,7 +115,7 @@ class AvroProtocol:
             key, time = messages.keys[number], messages.times[number]
             is_earlier = not self.timed and time is not None and times.take(time)
             if not value and not key:
-                yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NOTHING.encode())
+                yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, as_utf8(_NOTHING))
                 continue
             if self.timed and value[:1] != b"\0":
                 row = _timed(offset, key, value, told.record(key))
@@ -124,14 +125,14 @@ class AvroProtocol:
                 continue
             found = told.row(number)
             if isinstance(found, _Unknown):
-                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, found.reason.encode())
+                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, as_utf8(found.reason))
                 continue
             if self.timed:
                 yield RecordRow(offset, RecordKind.ROWS, found.database, found.table, told.commit_ts[number], value)
                 continue
             if time is None or is_earlier or time > MAX_TSO >> LOGICAL_BITS:
                 reason = _EARLIER if is_earlier else "Kafka keeps no time for it that a commit ts can have."
-                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, reason.encode())
+                yield RecordRow(offset, RecordKind.UNKNOWN, found.database, found.table, 0, as_utf8(reason))
                 continue
             commit_ts, ids = time << LOGICAL_BITS, (schema_id_of(value), schema_id_of(key) or 0)
             if ids[0] is not None and ids not in shown:
@@ -227,7 +228,7 @@ def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> Recor
     """A message that only a changefeed with ``avro-enable-watermark`` writes; ``record`` is that of the key."""
     if not value:
         named = table_of(record) if isinstance(record, Record) else TableId("")
-        return RecordRow(offset, RecordKind.UNKNOWN, named.database, named.table, 0, _NO_TIME.encode())
+        return RecordRow(offset, RecordKind.UNKNOWN, named.database, named.table, 0, as_utf8(_NO_TIME))
     commit_ts = int.from_bytes(value[1:_TIMED_BYTES], "big") if len(value) == _TIMED_BYTES else 0
     reason = ""
     if value[0] == _STATEMENT:
@@ -245,7 +246,7 @@ def _timed(offset: int, key: bytes, value: bytes, record: Record | str) -> Recor
             return RecordRow(offset, RecordKind.ROWS, table_id.database, table_id.table, commit_ts, DELETION + key)
         reason = record
     reason = reason or why_unframed(value)
-    return RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, reason.encode())
+    return RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, as_utf8(reason))
 
 
 def _unclear_names(statement: RecordRow) -> Iterator[RecordRow]:
@@ -257,7 +258,7 @@ def _unclear_names(statement: RecordRow) -> Iterator[RecordRow]:
     for table_id in dict.fromkeys(read.named):
         told = table_in_avro(table_id)
         if told != table_id:
-            reason = _OTHER_NAME.format(table_id=table_id, told=told).encode()
+            reason = as_utf8(_OTHER_NAME.format(table_id=table_id, told=told))
             yield RecordRow(statement.offset, RecordKind.UNKNOWN, told.database, told.table, 0, reason)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.formats.binlog_clock import end_of_event
 from headrace.formats.plain_messages import PlainAbout, PlainKind, PlainStatement
 from headrace.model.stream import StreamStatement
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.protocol import EarlierMessages, Messages
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 
@@ -107,7 +108,7 @@ def _rows(messages: Messages, order: BinlogOrder, read_about: ReadAbout, other_b
             continue
         if not order.passes(about):
             # Without a table: nothing behind it in its partition may be applied, of any table.
-            yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, other_binlog.encode())
+            yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, as_utf8(other_binlog))
             continue
         yield RecordRow(offset, _KINDS[about.kind], about.database, about.table, about.clock, about.text)
 

@@ -26,6 +26,7 @@ from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.line_records import records_of
 from headrace.sources.kafka.protocol import Messages, bad_record, lacks_column, statement_in_text, without_watermarks
 from headrace.sources.stream.reader import BadRecordError
@@ -73,7 +74,7 @@ class CanalJsonProtocol:
         found = read_envelopes(values, exact=self.exact)
         found.kinds[list(damaged)] = EnvelopeKind.UNREADABLE
         for number, reason in {**found.reasons, **damaged}.items():
-            values[number] = reason.encode()
+            values[number] = as_utf8(reason)
         for number, large in found.large.items():
             values[number] = large.to_value(values[number])
         columns = [

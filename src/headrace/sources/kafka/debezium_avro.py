@@ -19,6 +19,7 @@ from headrace.formats.debezium_messages import DebeziumAbout, DebeziumKind
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.debezium import KINDS
 from headrace.sources.kafka.line_records import rows_of_messages
 from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text
@@ -111,7 +112,7 @@ class DebeziumAvroProtocol:
 
 
 def _unknown(reason: str) -> DebeziumAbout:
-    return DebeziumAbout(DebeziumKind.UNREADABLE, text=reason.encode())
+    return DebeziumAbout(DebeziumKind.UNREADABLE, text=as_utf8(reason))
 
 
 def _untimed(about: DebeziumAbout) -> DebeziumAbout:

@@ -21,6 +21,7 @@ from headrace.formats.maxwell_rows import MaxwellRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.line_records import rows_of_lines
 from headrace.sources.kafka.offset_order import REPEATED, OffsetOrder, Passed
 from headrace.sources.kafka.protocol import EarlierMessages, Messages, statement_in_text, without_watermarks
@@ -68,7 +69,7 @@ _KINDS = {
 def _rows(offset: int, value: bytes, order: OffsetOrder, *, foreign: bool) -> Iterator[RecordRow]:
     """The rows of ``RECORDS`` of a message: one for consecutive rows of one table and commit ts."""
     if foreign:
-        events = [replace(event, kind=MaxwellKind.UNREADABLE, text=FOREIGN.encode()) for event in read_events(value)]
+        events = [replace(event, kind=MaxwellKind.UNREADABLE, text=as_utf8(FOREIGN)) for event in read_events(value)]
     else:
         events = [passed for event in read_events(value) for passed in _passed(event, order)]
     for (kind, database, table, commit_ts), group in groupby(events, lambda e: (e.kind, e.database, e.table, e.commit_ts)):
@@ -91,7 +92,7 @@ def _passed(event: MaxwellEvent, order: OffsetOrder) -> Iterator[MaxwellEvent]:
         return
     unknown = order.take_statement(_tables_of(event), event.commit_ts) if event.kind is MaxwellKind.STATEMENT else ()
     for table_id in unknown:
-        yield MaxwellEvent(MaxwellKind.UNREADABLE, table_id.database, table_id.table, event.commit_ts, REPEATED.encode())
+        yield MaxwellEvent(MaxwellKind.UNREADABLE, table_id.database, table_id.table, event.commit_ts, as_utf8(REPEATED))
     if TableId(event.database, event.table) not in unknown:
         yield event
 

@@ -26,6 +26,7 @@ from headrace.formats.statements import TimedStatement
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableSchema
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.line_records import in_order, rows_of_lines
 from headrace.sources.kafka.protocol import Messages, statement_in_text
 from headrace.sources.stream.records import RECORDS, RecordKind, RecordRow, record_batch
@@ -80,7 +81,7 @@ def _rows(offset: int, value: bytes, key: bytes, known: dict[bytes, EventKey]) -
     try:
         events = read_events(key, value, known)
     except FramingError as error:
-        yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, str(error).encode())
+        yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, as_utf8(str(error)))
         return
     pending: EventKey | None = None
     lines: list[bytes] = []
@@ -120,4 +121,4 @@ def _single(offset: int, about: EventKey, key: bytes, event: bytes) -> RecordRow
         return RecordRow(offset, RecordKind.WATERMARK, *names, b"")
     if about.kind is EventKind.STATEMENT:
         return RecordRow(offset, RecordKind.STATEMENT, *names, framed(key, event))
-    return RecordRow(offset, RecordKind.UNKNOWN, *names, (about.reason or _BROKEN_LINE).encode())
+    return RecordRow(offset, RecordKind.UNKNOWN, *names, as_utf8(about.reason or _BROKEN_LINE))

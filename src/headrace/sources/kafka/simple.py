@@ -30,6 +30,7 @@ from headrace.formats.simple_rows import SimpleRowReader
 from headrace.model.precision import CommitTsPrecision
 from headrace.model.stream import StreamStatement
 from headrace.model.table import TableId, TableSchema
+from headrace.model.writable_text import as_utf8
 from headrace.sources.kafka.line_records import records_of, rows_of_lines, rows_of_messages
 from headrace.sources.kafka.protocol import Messages
 from headrace.sources.stream.reader import BadRecordError
@@ -69,9 +70,9 @@ class SimpleProtocol:
                 continue
             kind, content = _KINDS[about.kind], value
             if about.kind is SimpleKind.UNREADABLE:
-                content = about.reason.encode()
+                content = as_utf8(about.reason)
             elif about.kind is SimpleKind.ROW and not is_avro(value) and (b"\n" in value or b"\r" in value):
-                kind, content = RecordKind.UNKNOWN, _BROKEN_LINE.encode()
+                kind, content = RecordKind.UNKNOWN, as_utf8(_BROKEN_LINE)
             elif about.large is not None:
                 content = about.large.to_value(value)
             rows.append(RecordRow(offset, kind, about.database, about.table, about.commit_ts, content))

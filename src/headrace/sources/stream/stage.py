@@ -21,6 +21,7 @@ from headrace.model.place import PlaceInStream
 from headrace.model.stream import Between, Mark, Range, StagedPiece, StageReport, StreamStatement
 from headrace.model.table import NOBODYS, TableId, is_possible_name
 from headrace.model.tso import latest_tso
+from headrace.model.writable_text import as_utf8
 from headrace.sources.base import StagingPlace
 from headrace.sources.stream.reader import StreamReader
 from headrace.sources.stream.records import PIECE, RecordKind
@@ -240,7 +241,7 @@ def _with_possible_names(batch: pa.RecordBatch) -> pa.RecordBatch:
             impossible = found if impossible is None else pc.or_(impossible, found)
     if impossible is None:
         return batch
-    replaced = {"kind": int(RecordKind.UNKNOWN), "database": "", "table": "", "value": _IMPOSSIBLE.encode()}
+    replaced = {"kind": int(RecordKind.UNKNOWN), "database": "", "table": "", "value": as_utf8(_IMPOSSIBLE)}
     columns = {name: batch.column(name) for name in batch.schema.names}
     for name, value in replaced.items():
         columns[name] = pc.if_else(impossible, pa.scalar(value, columns[name].type), columns[name])

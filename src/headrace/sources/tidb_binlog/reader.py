@@ -33,6 +33,7 @@ from headrace.model.outcome import Notice
 from headrace.model.stream import PartitionEnds, Range, StreamStatement
 from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import MAX_TSO
+from headrace.model.writable_text import as_utf8
 from headrace.sources.stream.reader import BadRecordError
 from headrace.sources.stream.records import RecordKind, RecordRow, record_batch
 from headrace.sources.tidb_binlog.options import BinlogOptions
@@ -191,7 +192,7 @@ def _rows(offsets: list[int], values: list[bytes]) -> Iterator[RecordRow]:
         count = len(batch)
         yield from _read_rows(offsets[:count], values[:count], batch)
         if bad is not None:
-            yield RecordRow(offsets[count], RecordKind.UNKNOWN, "", "", 0, bad.message.encode())
+            yield RecordRow(offsets[count], RecordKind.UNKNOWN, "", "", 0, as_utf8(bad.message))
             count += 1
         offsets, values = offsets[count:], values[count:]
 
@@ -203,7 +204,7 @@ def _read_rows(offsets: list[int], values: list[bytes], batch: BinlogBatch) -> I
             tables[number].add(rows.table_id)
     for number, (offset, value, commit_ts) in enumerate(zip(offsets, values, batch.commit_ts.tolist(), strict=True)):
         if not 0 < commit_ts <= MAX_TSO:
-            yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, _NO_TIME.encode())
+            yield RecordRow(offset, RecordKind.UNKNOWN, "", "", 0, as_utf8(_NO_TIME))
             continue
         if (ddl := batch.statements.get(number)) is not None:
             yield RecordRow(offset, RecordKind.STATEMENT, ddl.table_id.database, ddl.table_id.table, commit_ts, value)
