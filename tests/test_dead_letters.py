@@ -913,6 +913,33 @@ def test_letters_that_cannot_be_written_stop_the_table_until_they_can(csv_scene:
     assert (csv_scene.ids(), csv_scene.state().dead_letters) == ([1, 2, 3, 5], {ORDERS: 1})
 
 
+def test_a_lone_surrogate_is_left_out_and_replayed_like_other_bad_values(place: Place, tmp_path: Path) -> None:
+    """JSON may write half of a surrogate pair, which UTF-8 cannot: the letter can be written nevertheless."""
+    scene = Scene(place, tmp_path, "canal-json")
+    half = edit_line(2, lambda line: line.replace(b"number 5", rb"a\ud800b"))
+    repair = rewrite(scene.orders(4, 5, 6), half)
+    scene.write(Insert(CUSTOMERS, {"id": 4, "name": "number 4"}))
+    assert scene.run() == 0
+    assert (scene.ids(), scene.ids(CUSTOMERS)) == ([1, 2, 3, 4, 6], [1, 2, 3, 4])
+    (letter,) = scene.letters()
+    assert (letter.value, scene.state().dead_letters) == ("a\ud800b", {ORDERS: 1})
+    repair()
+    assert (scene.replay(), scene.run()) == (0, 0)
+    scene.is_whole()
+
+
+def test_an_unforeseen_error_with_letters_stops_their_table_alone(csv_scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    csv_scene.breaks(csv_scene.orders(4, 5), 1)
+    csv_scene.write(Insert(CUSTOMERS, {"id": 4, "name": "number 4"}))
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace.sinks.dead_letters.letter_to_json", lambda letter: letter.raw + 1)
+        assert csv_scene.run() == 3
+    assert "Headrace failed while handling it" in csv_scene.state().tables[ORDERS].reason
+    assert (csv_scene.ids(), csv_scene.ids(CUSTOMERS)) == ([1, 2, 3], [1, 2, 3, 4])
+    assert csv_scene.run() == 0
+    assert (csv_scene.ids(), csv_scene.state().dead_letters) == ([1, 2, 3, 5], {ORDERS: 1})
+
+
 @pytest.mark.spark
 def test_tasks_of_spark_write_letters(tmp_path: Path) -> None:
     scene = Scene(Place(tmp_path, None), tmp_path)

@@ -58,3 +58,12 @@ def test_a_letter_of_a_row_has_no_place() -> None:
     told = json.loads(letter_to_json(letter))
     assert not told.keys() & {"file", "line", "offset", "partition"}
     assert letter_from_json(json.dumps(told), "a.json").place is None
+
+
+def test_a_letter_keeps_a_lone_surrogate_as_it_is() -> None:
+    """JSON may write half of a pair, which UTF-8 cannot: it stays an escape."""
+    half = "a\ud800b"
+    letter = Letter(T, 7, 5, half, column=half, value=half, key={"k": half}, row={"k": half, half: "\U0001f600"})
+    text = letter_to_json(letter)
+    assert text.encode().decode() == text
+    assert letter_from_json(text, "a.json") == letter

@@ -259,13 +259,26 @@ def _read_one(
 
 
 def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | None) -> SplitReport:
-    """The report after its rejected records were written as dead letters. If that fails, the table stops and is tried again."""
+    """The report after its rejected records were written as dead letters. If that fails, the table stops.
+
+    It is tried again if the folder cannot be reached.
+    """
     if letters is None:
         return report
     problem = report.problem
     if not part.schema.handle_key and problem is not None and problem.place is not None and problem.place.is_record:
         return replace(report, problem=no_letters_of_bags(problem))
-    found = [
+    problems: list[Problem] = []
+    try:
+        with contained(problems.append, report.table_id, report.at()):
+            return replace(report, rejects=(), letters=letters.put(_letters(report, part)))
+    except HeadraceError as error:
+        problems.append(Problem(report.table_id, error.message, place=report.at(), hint=error.hint, transient=True))
+    return replace(report, rejects=(), problem=problems[0])
+
+
+def _letters(report: SplitReport, part: TablePart) -> list[Letter]:
+    return [
         Letter(
             report.table_id,
             part.segment.version,
@@ -279,11 +292,6 @@ def _with_letters(report: SplitReport, part: TablePart, letters: DeadLetters | N
         )
         for reject in report.rejects
     ]
-    try:
-        return replace(report, rejects=(), letters=letters.put(found))
-    except HeadraceError as error:
-        problem = Problem(report.table_id, error.message, place=report.at(), hint=error.hint, transient=True)
-        return replace(report, rejects=(), problem=problem)
 
 
 def _with_whole_keys(

@@ -28,6 +28,7 @@ from headrace.model.letters import Letter
 from headrace.model.outcome import Problem
 from headrace.model.place import fields_of, place_from
 from headrace.model.table import TableId, TableSchema
+from headrace.model.writable_text import as_utf8, writable
 from headrace.places.object_place import Place, folder_name, ignoring_absence, open_place
 
 MOST_LETTERS = 1_000
@@ -68,7 +69,7 @@ class DeadLetters:
         faults.before(Step.LETTERS_PUT)
 
         def put(letter: Letter) -> str:
-            self.place.put(_path(self._prefix(letter.table_id), letter.name), letter_to_json(letter).encode())
+            self.place.put(_path(self._prefix(letter.table_id), letter.name), as_utf8(letter_to_json(letter)))
             return letter.name
 
         with self.place.reached():
@@ -211,7 +212,7 @@ def _texts(rows: pa.Table) -> list[dict[str, str | None]]:
 
 
 def letter_to_json(letter: Letter) -> str:
-    """A letter in its file format, which docs/operations.md describes."""
+    """A letter in its file format, which docs/operations.md describes. Lone surrogates are written as JSON's escapes."""
     fields: dict[str, object] = {
         "format": _FORMAT,
         "table": [letter.table_id.database, letter.table_id.table],
@@ -226,7 +227,8 @@ def letter_to_json(letter: Letter) -> str:
         "key": letter.key,
         "row": letter.row,
     }
-    return json.dumps({name: value for name, value in fields.items() if value not in (None, "")}, ensure_ascii=False, indent=1)
+    told = {name: value for name, value in fields.items() if value not in (None, "")}
+    return writable(json.dumps(told, ensure_ascii=False, indent=1))
 
 
 def letter_from_json(text: str, path: str) -> Letter:
