@@ -9,17 +9,21 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from headrace.abandonment import within
 from headrace.errors import DefinitionError, SourceUnreachableError
 
 PARAMETERS = frozenset({"schema-registry", "schema-registry-ca", "schema-registry-cert", "schema-registry-key"})
 """The parameters of a URI that say how to reach a registry."""
 _SECONDS = 10.0
+"""Of a whole request, from connecting to the last byte: a limit of each read would let a registry send a byte now and then."""
 _TRIES = 3
 _PAUSE_SECONDS = 0.5
 _MOST_BYTES = 8 << 20
@@ -84,30 +88,39 @@ class SchemaRegistry:
         raise AssertionError("the last try returns or raises")
 
     def _asked(self, schema_id: int) -> RegisteredText:
-        connection = self._connection()
+        connection, opened = self._connection(), list[socket.socket]()
         try:
-            headers = {"Accept": _ACCEPT, "Connection": "close"}
-            if self.login is not None:
-                headers["Authorization"] = "Basic " + base64.b64encode(":".join(self.login).encode()).decode()
-            connection.request("GET", f"{self.path}/schemas/ids/{schema_id}", headers=headers)
-            answer = connection.getresponse()
-            body = _body(answer)
+            status, body = within(_SECONDS, lambda: self._answer(connection, opened, schema_id))
         finally:
+            for of_connection in opened:  # ends a reading that goes on, also of an answer that has no end
+                with suppress(OSError):
+                    of_connection.shutdown(socket.SHUT_RDWR)
             connection.close()
-        if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
-            refused = "the login is refused" if answer.status == _UNAUTHORIZED else "access is denied"
-            raise self._unreachable(f"{refused} (HTTP {answer.status})", "Write schema-registry=http://user:password@host:port.")
-        if answer.status in _PASSING or answer.status >= _SERVER_ERRORS:
-            raise http.client.HTTPException(f"it answers HTTP {answer.status}")
-        if answer.status >= _CLIENT_ERRORS and answer.status != _OF_A_PROXY and _is_json(body):
+        if status in (_UNAUTHORIZED, _FORBIDDEN):
+            refused = "the login is refused" if status == _UNAUTHORIZED else "access is denied"
+            raise self._unreachable(f"{refused} (HTTP {status})", "Write schema-registry=http://user:password@host:port.")
+        if status in _PASSING or status >= _SERVER_ERRORS:
+            raise http.client.HTTPException(f"it answers HTTP {status}")
+        if status >= _CLIENT_ERRORS and status != _OF_A_PROXY and _is_json(body):
             has_none = f"has no schema with the id {schema_id}."
-            refuses = f"refuses to give the schema with the id {schema_id} (HTTP {answer.status})."
-            raise UnknownSchemaError(f"the schema registry {self.url} {has_none if answer.status == _NOT_FOUND else refuses}")
-        found = _read(body) if answer.status == _OK else None
+            refuses = f"refuses to give the schema with the id {schema_id} (HTTP {status})."
+            raise UnknownSchemaError(f"the schema registry {self.url} {has_none if status == _NOT_FOUND else refuses}")
+        found = _read(body) if status == _OK else None
         if found is None:
-            told = f"its answer is none of a schema registry (HTTP {answer.status})"
+            told = f"its answer is none of a schema registry (HTTP {status})"
             raise self._unreachable(told, "Check schema-registry in the source's URI: host, port and path.")
         return found
+
+    def _answer(self, connection: http.client.HTTPConnection, opened: list[socket.socket], schema_id: int) -> tuple[int, bytes]:
+        """Status and body. Adds the socket to ``opened``: shutting it down ends the call."""
+        headers = {"Accept": _ACCEPT, "Connection": "close"}
+        if self.login is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(":".join(self.login).encode()).decode()
+        connection.connect()
+        opened.append(connection.sock)
+        connection.request("GET", f"{self.path}/schemas/ids/{schema_id}", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, _body(answer)
 
     def _connection(self) -> http.client.HTTPConnection:
         if self.scheme == "http":
@@ -143,15 +156,13 @@ def registry_of(params: Mapping[str, str]) -> SchemaRegistry | None:
 
 
 def _body(answer: http.client.HTTPResponse) -> bytes:
-    """The answer's body. Raises HTTPException if it is too large or takes too long."""
-    deadline, parts, size = time.monotonic() + _SECONDS, [], 0
+    """The answer's body. Raises HTTPException if it is too large."""
+    parts, size = [], 0
     while part := answer.read1(1 << 16):
         parts.append(part)
         size += len(part)
         if size > _MOST_BYTES:
             raise http.client.HTTPException(f"its answer has more than {_MOST_BYTES} bytes")
-        if time.monotonic() > deadline:
-            raise http.client.HTTPException(f"its answer was not complete after {_SECONDS:g} s")
     return b"".join(parts)
 
 
@@ -175,7 +186,7 @@ def _read(body: bytes) -> RegisteredText | None:
 
 def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return f"there is no answer within {_SECONDS:g} s"
+        return f"there is no complete answer within {_SECONDS:g} s"
     if isinstance(error, ssl.SSLError):
         return f"TLS fails ({error.reason or error})"
     if isinstance(error, OSError):
