@@ -215,9 +215,25 @@ def test_a_name_with_white_space_around_it_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("run", "--source", "file:///nowhere"), ("status",), ("reset", "--yes"), ("ddl", "list")])
+@pytest.mark.parametrize("name", ["shop\udcff", "\udcff\udcfe", "\ud800"])
+def test_a_name_that_is_not_unicode_is_refused(
+    command: tuple[str, ...], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--sink", f"duckdb://{tmp_path}/t.duckdb", "--name", name]) == 2
+    assert "cannot be the name of a pipeline: it has half of a character" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('source:\n  uri: a\npipeline:\n  name: "\\UFFFFFFFF"\n', "line 4 is not valid YAML: a number in it"),
+        ('a: b\nname: "\\U00110000"\n', "line 2 is not valid YAML: a number in it"),
+        (f"%YAML 1.{'9' * 5000}\n---\na: b\n", "line 1 is not valid YAML: a number in it"),
+        ('pipeline:\n  name: "\\uD800"\n', "line 2, pipeline.name: it has half of a character"),
+        ('pipeline:\n  tables: "\\uD800.*"\n', "line 2, pipeline.tables: it has half of a character"),
+        ('pipeline:\n  "\\uD800": x\n', r"line 2, pipeline.\ud800: it has half of a character"),
         ("a: " + "[" * 1000, "is nested too deeply"),
         ("- " * 1000, "is nested too deeply"),
         ("source: &a\n  uri: x\n  more: *a\n", "is nested too deeply"),
@@ -234,7 +250,23 @@ def test_a_name_with_white_space_around_it_is_refused(
         (f"{LEAST}pipeline: {{poll-interval: ٣s}}", "is not a duration"),
         (f"{LEAST}pipeline: {{max-cut: {'9' * 5000}}}", "is not a size"),
     ],
-    ids=["brackets", "lists", "itself", "laughs", "NUL", "home", "endless", "other digits", "large"],
+    ids=[
+        "escape",
+        "above-unicode",
+        "directive",
+        "half-name",
+        "half-filter",
+        "half-key",
+        "brackets",
+        "lists",
+        "itself",
+        "laughs",
+        "NUL",
+        "home",
+        "endless",
+        "other digits",
+        "large",
+    ],
 )
 def test_a_file_that_no_person_would_write_is_refused_all_the_same(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as refused:

@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 from headrace.formats.alike import RowHeads, by_beginning, names_of, numbers_in
 from headrace.formats.canal_messages import DECODER
 from headrace.formats.canal_rows import TYPES
-from headrace.formats.json_lines import BLANK, NO_OBJECT, decoded, integer_of, is_unicode, read_lines, text_of
+from headrace.formats.json_lines import BLANK, NO_OBJECT, decoded, integer_of, read_lines, text_of
 from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import with_escapes
 from headrace.model.tso import LOGICAL_BITS, MAX_TSO
+from headrace.model.writable_text import is_unicode
 
 _WATERMARK = "TIDB_WATERMARK"
 _SCHEMA = pa.schema(

@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
-from headrace.formats.json_lines import Members, integer_of, is_unicode
+from headrace.formats.json_lines import Members, integer_of
 from headrace.formats.row_images import UnclearValueError
 from headrace.model.table import Column
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, each
+from headrace.model.writable_text import is_unicode
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."

@@ -25,11 +25,12 @@ from headrace.formats.base import BytesOrTextError, DecodeError
 from headrace.formats.counted_times import dates, datetimes, moments, times
 from headrace.formats.debezium_messages import BYTES, ROW_OPERATIONS, bytes_told
 from headrace.formats.debezium_unclear import EPOCH, unclear
-from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
+from headrace.formats.json_lines import Members, null_columns, read_lines, read_object
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, numbers_from_members
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
+from headrace.model.writable_text import is_unicode
 
 _SHOWN = 100
 _MOST_MILLISECOND_DIGITS = 3

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from headrace.formats.base import MOST_RECORD_BYTES
+from headrace.model.writable_text import is_unicode
 
 BLANK = b" \t\r\n"
 NO_OBJECT = "it is not one JSON object."
@@ -136,11 +137,6 @@ def text_of(members: dict[str, object], name: str) -> str | None:
     """A member that is a text, and Unicode; ``None`` for anything else."""
     value = members.get(name)
     return value if isinstance(value, str) and is_unicode(value) else None
-
-
-def is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogate, which JSON's escapes can write and UTF-8 cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def integer_of(value: object, least: int, most: int) -> int | None:

@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
 from headrace.formats.binlog_clock import MOST_ROWS
-from headrace.formats.json_lines import Members, is_unicode
+from headrace.formats.json_lines import Members
 from headrace.formats.maxwell_mysql_messages import ROW_TYPES, read_members, shows_order
 from headrace.formats.row_images import Change, Images, UnclearValueError, named_columns, require_columns
 from headrace.formats.values import numbers_from_members
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
+from headrace.model.writable_text import is_unicode
 
 _SHOWN = 100
 _MOST_DIGITS = 200

@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from headrace.formats.alike_lines import ShapedLines, read_shaped
 from headrace.formats.base import BytesOrTextError, DecodeError, SchemaMismatchError
-from headrace.formats.json_lines import Members, is_unicode, null_members, read_lines, read_object
+from headrace.formats.json_lines import Members, null_members, read_lines, read_object
 from headrace.formats.open_shapes import VALUE, OpenShape, open_shape
 from headrace.formats.row_images import BoolArray, Change, Images, handle_names, is_binary_type, named_columns, require_columns
 from headrace.formats.values import binary_from_base64, timestamps_to_utc
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.model.types import BINARY_KINDS, CHARACTER_KINDS, INTEGER_KINDS, ColumnType, TypeKind, TypeMap, arrow_type, each
+from headrace.model.writable_text import is_unicode
 
 _BINARY_FLAG = 1
 _NULL_CODE = 6

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.alike import RowHeads, begin_with, by_beginning, names_of, numbers_in
-from headrace.formats.json_lines import BLANK, Members, integer_of, is_unicode, read_lines, read_object, text_of
+from headrace.formats.json_lines import BLANK, Members, integer_of, read_lines, read_object, text_of
 from headrace.formats.large_messages import LargeMessage
 from headrace.formats.schema_file import MOST_COLUMNS, with_escapes
 from headrace.model.table import Column, TableId, TableSchema, folded_name, is_possible_text
 from headrace.model.tso import MAX_TSO
 from headrace.model.types import LONGEST_TEXT, ColumnType, TypeKind, unfit_members
+from headrace.model.writable_text import is_unicode
 
 VERSION = 1
 ROW_TYPES = ("INSERT", "UPDATE", "DELETE")

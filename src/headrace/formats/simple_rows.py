@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.base import DecodeError
-from headrace.formats.json_lines import Members, is_unicode, null_columns, read_lines, read_object
+from headrace.formats.json_lines import Members, null_columns, read_lines, read_object
 from headrace.formats.row_images import Change, Images, is_binary_type, named_columns, require_columns
 from headrace.formats.simple_messages import ROW_TYPES
 from headrace.formats.values import WRITTEN, Written, binary_from_base64, canonical_from_text, check_time_zone, timestamps_to_utc
 from headrace.model.table import Column, TableSchema
 from headrace.model.types import TypeKind
+from headrace.model.writable_text import is_unicode
 
 _SHOWN = 100
 _MOMENT = pa.struct([("location", pa.string()), ("value", pa.string())])

@@ -11,6 +11,11 @@ from typing import TypeVar
 _Text = TypeVar("_Text", str, None, str | None)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether the text has no lone surrogate."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def writable(text: _Text) -> _Text:
     r"""The text with lone surrogates escaped: ``\ud800``, as in JSON. Never raises."""
     return text if text is None or text.isascii() else as_utf8(text).decode()

@@ -21,6 +21,7 @@ from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError
 from headrace.model.policy import OnError, SchemaChangePolicies
 from headrace.model.uri import expand_environment, near_match, without_secrets
+from headrace.model.writable_text import is_unicode, writable
 from headrace.pipeline.assembly import DEFAULT_LEDGER, DEFAULT_SINK, Target
 from headrace.pipeline.given import definitions_from
 from headrace.sinks.dead_letters import MOST_LETTERS, DeadLetters, open_dead_letters
@@ -74,11 +75,17 @@ class Definition:
         return Target(self.sink, self.ledger, self.work, self.adopt, self.allow_non_transactional)
 
 
-def parse_name(text: str) -> str:
-    """A pipeline's name. Raises DefinitionError for a name that begins or ends with white space.
+_HALF = "it has half of a character (a lone surrogate), or bytes that are not UTF-8."
 
-    Servers treat names that differ only in trailing spaces as equal, but their locks do not.
+
+def parse_name(text: str) -> str:
+    """A pipeline's name. Raises DefinitionError for a name that begins or ends with white space, or is not Unicode.
+
+    Servers treat names that differ only in trailing spaces as equal, but their locks do not. No ledger can hold a name that is not
+    Unicode, as one of bytes of a command line that are not UTF-8.
     """
+    if not is_unicode(text):
+        raise DefinitionError(f"{writable(text)!r} cannot be the name of a pipeline: {_HALF}", "Write the name in UTF-8.")
     if text != text.strip():
         raise DefinitionError(
             f"{text!r} begins or ends with white space, and cannot be the name of a pipeline.", f"Write {text.strip()!r}."
@@ -298,22 +305,37 @@ class _Reader:
             raise self._explained(min(error.errors(), key=lambda told: told["type"] != "extra_forbidden")) from None
         return self._settings(file)
 
-    def _document(self) -> dict[str, Any]:
+    def _root(self) -> yaml.Node | None:
         try:
-            root = yaml.compose(self._path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+            loader = yaml.BaseLoader(self._path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise DefinitionError(f"The definition {self._path} cannot be read: {reason}.") from None
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f", line {mark.line + 1}" if mark is not None else ""
-            told = getattr(error, "problem", None) or "it is not YAML"
-            is_alias = "alias" in f"{told} {getattr(error, 'context', None)}"
-            raise DefinitionError(
-                f"The definition {self._path}{line} is not valid YAML: {told}.", _IN_QUOTES.format("*") if is_alias else ""
-            ) from None
+            raise self._no_yaml(error) from None
+        try:
+            return loader.get_single_node()
+        except yaml.YAMLError as error:
+            raise self._no_yaml(error) from None
         except RecursionError:
             raise self._endless("nested too deeply") from None
+        except (ValueError, OverflowError):  # PyYAML does not check the numbers of escapes and of directives
+            told = "a number in it (of an escape such as \\U0001F600, or of a directive such as %YAML 1.2) is too large"
+            line = loader.get_mark().line + 1
+            raise DefinitionError(f"The definition {self._path}, line {line} is not valid YAML: {told}.") from None
+        finally:
+            loader.dispose()
+
+    def _no_yaml(self, error: yaml.YAMLError) -> DefinitionError:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        told = getattr(error, "problem", None) or "it is not YAML"
+        is_alias = "alias" in f"{told} {getattr(error, 'context', None)}"
+        hint = _IN_QUOTES.format("*") if is_alias else ""
+        return DefinitionError(f"The definition {self._path}{line} is not valid YAML: {told}.", hint)
+
+    def _document(self) -> dict[str, Any]:
+        root = self._root()
         document = self._value(root, ()) if root is not None else {}
         if not isinstance(document, dict):
             raise self._wrong((), "it must be a mapping with source:, sink: and pipeline:.")
@@ -336,7 +358,7 @@ class _Reader:
             return dict(self._entries(node, place))
         if isinstance(node, yaml.SequenceNode):
             return [self._value(item, (*place, number)) for number, item in enumerate(node.value)]
-        text = str(node.value)
+        text = self._whole(place, str(node.value))
         if place in _URIS and "://" in text:
             return text  # put in when the URI is taken apart, so that a password may hold any sign
         return self._at(place, lambda: expand_environment(text))
@@ -349,12 +371,19 @@ class _Reader:
             name = str(key.value)
             where = (*place, name)
             self._lines[where] = key.start_mark.line + 1
+            self._whole(where, name)
             if name in seen:
                 raise self._wrong(where, "it is there twice.", "Keep one of them.")
             seen.add(name)
             found = self._value(value, where)
             if found != "":  # nothing behind the colon: as if the line were not there
                 yield name, found
+
+    def _whole(self, place: _Path, text: str) -> str:
+        """The text. Raises DefinitionError if an escape in it is half of a character."""
+        if not is_unicode(text):
+            raise self._wrong(place, _HALF, "Write the character itself, or its escape \\U with eight digits.")
+        return text
 
     def _endless(self, what: str) -> DefinitionError:
         return DefinitionError(
@@ -441,7 +470,7 @@ class _Reader:
     def _wrong(self, place: _Path, message: str, hint: str = "") -> DefinitionError:
         known = next((place[:length] for length in range(len(place), 0, -1) if place[:length] in self._lines), ())
         line = f", line {self._lines[known]}" if known else ""
-        name = f", {'.'.join(without_secrets(str(part)) for part in place)}" if place else ""
+        name = f", {'.'.join(without_secrets(writable(str(part))) for part in place)}" if place else ""
         return DefinitionError(f"The definition {self._path}{line}{name}: {message}", hint)
 
 
