@@ -217,7 +217,9 @@ def test_a_name_that_the_header_cannot_hold_is_an_error(name: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [{"delimiter": "1"}, {"delimiter": "¦"}, {"null": "a,b"}, {"null": '"'}, {"null": "a\nb"}, {"terminator": "e"}],
+    [{"delimiter": "1"}, {"delimiter": "¦"}, {"null": "a,b"}, {"null": '"'}, {"null": "a\nb"}, {"terminator": "e"}]
+    + [{"terminator": mark} for mark in (",", ",\n", "$,", '"', '"\n', '$"')]
+    + [{"delimiter": "$$", "terminator": "$"}, {"delimiter": "|", "terminator": "||"}],
 )
 def test_marks_that_make_fields_ambiguous_are_refused(told: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="CSV"):

@@ -261,6 +261,9 @@ def _check(options: CsvOptions) -> None:
     for name, mark in (("delimiter", delimiter), ("terminator", options.terminator)):
         if set(mark) <= of_fields:
             raise ValueError(f"the CSV {name} {mark!r} may also be within a number, or in true and false, which have no quotes")
+    terminator = options.terminator
+    if delimiter in terminator or terminator in delimiter or (options.quote and options.quote in terminator):
+        raise ValueError(f"the CSV terminator {terminator!r} cannot be told from the delimiter or the quote beside it")
     marks = [mark for mark in (delimiter, options.quote, options.terminator, "\r", "\n") if mark and mark in null]
     if marks:
         raise ValueError(f"the CSV null string {null!r} holds {marks[0]!r}, which ends a field or a record or begins a quoted text")
