@@ -307,3 +307,11 @@ def test_columns_with_too_many_members_wait() -> None:
     several = ", ".join(f"ADD COLUMN e{number} ENUM({members(100, 50)})" for number in range(100))
     assert judge(f"ALTER TABLE t {several}", "d").objection == ""
     assert judge(f"ALTER TABLE t {several}, ADD COLUMN f ENUM({members(100, 50)})", "d").objection
+
+
+@pytest.mark.parametrize(
+    "clause", ["CONVERT TO CHARACTER SET DEFAULT", "CONVERT TO CHARSET DEFAULT COLLATE utf8mb4_bin", "DEFAULT CHARSET = DEFAULT"]
+)
+def test_the_default_character_set_waits_with_the_reason(clause: str) -> None:
+    """Servers take that of their database, or of themselves."""
+    assert judge(f"ALTER TABLE t {clause}", "shop").objection.startswith("it takes the default character set or collation")

@@ -170,7 +170,9 @@ class Reader(Cursor):
             return False
         self.accept("=")
         word = self.next()
-        if word.text.upper() != "DEFAULT" and not (word.text.isascii() and word.text.replace("_", "").isalnum()):
+        if word.says("DEFAULT"):
+            self.fail("it takes the default character set or collation, which may be another one in the source than in the target")
+        if not (word.text.isascii() and word.text.replace("_", "").isalnum()):
             self.fail(f"{word.text[:_SHOWN]!r} is no character set or collation")
         return True
 
