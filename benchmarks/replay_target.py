@@ -97,7 +97,7 @@ def _commits(block: ChangeBlock) -> Iterator[list[bytes]]:
     whole, conflicts = Transactions.of(block), ConflictKeys(_SCHEMA, keys, old_images=True)
     for start in range(0, len(whole), _COMMIT):
         part = whole.part(start, min(start + _COMMIT, len(whole)))
-        changes = row_changes(part, conflicts, keys)
+        (changes,) = row_changes(part, conflicts, keys, in_order=False)
         yield [s.text for s in statements(_SCHEMA, part.block.batch, changes, most_bytes=1 << 20, most_rows=256)]
 
 

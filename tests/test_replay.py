@@ -18,9 +18,14 @@ from headrace.model.ledger import RequestKind, TableRequest
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
+from headrace.replay.conflict_keys import UniqueKey
 from headrace.sinks.mysql import replay
+from headrace.sinks.mysql.connection import MySqlSession
+from headrace.sinks.mysql.slot import WriterSlot
+from headrace.testing import memory_source
 from headrace.testing.faults import Crashed, Fault, Passage
 from headrace.testing.sink_runs import PIPELINE, SinkRuns, SinkUnderTest, at
+from headrace.testing.ticdc_writer import RowChange
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
 from sampling import drawn
 from servers import MariaDb
@@ -293,3 +298,78 @@ def test_the_ledger_keeps_records_of_one_cut_only(runs: SinkRuns, mariadb: Maria
     with suppress(KeyError):
         upstream.drop_table(T)
     runs.applied()
+
+
+def test_a_connection_that_is_lost_before_a_commit_is_replaced(
+    runs: SinkRuns, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor gets transactions that are not in the order of commit ts, since dependent ones wait."""
+    upstream = seats(runs, mariadb)
+    for n in range(60):
+        upstream.execute(Insert(T, {"id": n, "seat": n, "name": "a", "points": 1}))
+        upstream.execute(Update(T, (n,), {"points": 2}))
+    monkeypatch.setattr(replay, "_COMMIT_ROWS", 256)
+    commit, killed = WriterSlot.commit, list[int]()
+
+    def lost(slot: WriterSlot) -> None:
+        if slot.context.slot < 0 and len(killed) < 3 and (number := slot.connected().connection_id) not in killed:
+            killed.append(number)
+            if len(killed) > 1:  # the first one has only asked what is executed
+                execute(mariadb, f"KILL {number}")
+        commit(slot)
+
+    monkeypatch.setattr(WriterSlot, "commit", lost)
+    runs.applied()
+    assert len(killed) > 1
+    assert len(rows_of(mariadb, "SELECT * FROM shop.audit WHERE what = 'UPDATE'")) == 60
+
+
+def test_a_connection_that_is_lost_before_a_table_stops_none(
+    runs: SinkRuns, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [TableId("shop", name) for name in ("one", "two", "three")]
+    runs.upstream.create_database("shop")
+    for table_id in tables:
+        runs.upstream.create_table(table_id, [Column("id", INT, False, True)])
+        runs.upstream.execute(Insert(table_id, {"id": 1}))
+    looks, killed = replay._unique_keys, list[int]()
+
+    def lost(session: MySqlSession, table_id: TableId) -> tuple[UniqueKey, ...]:
+        if not killed:
+            killed.append(session.connection_id)
+            execute(mariadb, f"KILL {session.connection_id}")
+        return looks(session, table_id)
+
+    monkeypatch.setattr(replay, "_unique_keys", lost)
+    runs.applied()
+    assert killed
+
+
+def test_rows_hand_on_what_a_virtual_column_makes_of_them(runs: SinkRuns, mariadb: MariaDb) -> None:
+    upstream = runs.upstream
+    upstream.create_database(T.database)
+    upstream.create_table(T, [Column("id", INT, False, True), Column("a", INT)])
+    upstream.execute(Insert(T, {"id": 1, "a": 1}), Insert(T, {"id": 2, "a": 2}))
+    runs.applied()
+    execute(mariadb, "ALTER TABLE shop.seats ADD COLUMN v INT AS (a + 1) VIRTUAL, ADD UNIQUE KEY (v)")
+    upstream.execute(Update(T, (1,), {"a": 2}), Update(T, (2,), {"a": 1}))
+    runs.applied()
+
+
+@pytest.mark.parametrize("moves", [{1: 2, 2: 1}, {2: 1, 1: 3}, {1: 2, 2: 3, 3: 1}], ids=["swap", "chain", "rotation"])
+def test_rows_that_take_each_others_keys_in_one_transaction(
+    moves: dict[int, int], runs: SinkRuns, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TiCDC writes them with ``output-raw-change-event=true``."""
+    monkeypatch.setattr(memory_source, "split_key_updates", lambda _, changes: list(changes))
+    upstream = runs.upstream
+    upstream.create_database(T.database)
+    upstream.create_table(T, [Column("id", INT, False, True), Column("a", INT)])
+    upstream.execute(*(Insert(T, {"id": n, "a": n}) for n in moves))
+    runs.applied()
+    changes = [RowChange({"id": old, "a": old}, {"id": new, "a": old}) for old, new in moves.items()]
+    upstream.writer.rows(T, upstream._commit(), changes, partition=None)
+    upstream.checkpoint()
+    told = runs.run()
+    assert not told.stopped, [problem.sentence() for problem in told.stopped]
+    assert {row["a"]: row["id"] for row in rows_of(mariadb, "SELECT * FROM shop.seats")} == moves

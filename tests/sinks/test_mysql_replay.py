@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DefinitionError
-from headrace.model.block import COMMIT_TS
+from headrace.model.block import COMMIT_TS, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema
 from headrace.replay.conflict_keys import ConflictKeys, KeyPart, UniqueKey
@@ -18,6 +18,7 @@ from headrace.replay.transactions import Transactions
 from headrace.sinks.mysql.replay import _has_old_images, _whole_transactions
 from headrace.sinks.mysql.replay_statements import independent_groups, row_changes, statements
 from headrace.sinks.mysql.settings import Apply, read_settings
+from headrace.sinks.mysql.sink import open_sink
 from transaction_cases import INT, TEXT, Change, block_of, table
 
 SHAPE = table(Column("id", INT, False, True), Column("seat", INT), Column("name", TEXT), key=("id",))
@@ -28,15 +29,15 @@ def row(number: int, seat: int | None = None, name: str = "n") -> dict[str, obje
     return {"id": number, "seat": number if seat is None else seat, "name": name}
 
 
-def texts(*transactions: Sequence[Change], schema: TableSchema = SHAPE) -> list[str]:
+def texts(*transactions: Sequence[Change], schema: TableSchema = SHAPE, in_order: bool = False) -> list[str]:
     """The statements of transactions, with a line between groups."""
     block = block_of(schema, [(ts, list(changes)) for ts, changes in enumerate(transactions, 1)])
     whole, keys = Transactions.of(block), ConflictKeys(schema, KEYS, old_images=True)
     found: list[str] = []
     for start, stop in independent_groups(keys.touched(whole), len(whole)):
         group = whole.part(start, stop)
-        changes = row_changes(group, keys, KEYS)
-        found += [s.text.decode() for s in statements(schema, group.block.batch, changes, most_bytes=1 << 20, most_rows=100)]
+        for changes in row_changes(group, keys, KEYS, in_order=in_order):
+            found += [s.text.decode() for s in statements(schema, group.block.batch, changes, most_bytes=1 << 20, most_rows=100)]
         found.append("--")
     return found[:-1]
 
@@ -81,6 +82,45 @@ def test_an_update_that_moves_a_row_finds_it_by_its_old_key() -> None:
     assert text == "UPDATE `d`.`t` SET `id` = 9, `seat` = 1, `name` = 'n' WHERE `id` = 1"
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_rows_that_exchange_their_keys_are_deleted_and_inserted(torn: bool) -> None:
+    """Deletions of a key come first (``engine/change_log``), so the old row of one may stand apart from its new one."""
+    block = block_of(SHAPE, [(1, [Change(row(1, 1), row(2, 1)), Change(row(2, 2), row(1, 2))])])
+    rows = block.batch.take(pa.array([2, 0, 1, 3] if torn else [0, 1, 2, 3]))
+    group = Transactions(ChangeBlock(block.table_id, 1, SHAPE, rows), np.array([0, 4]))
+    (changes,) = row_changes(group, ConflictKeys(SHAPE, KEYS, old_images=True), KEYS, in_order=False)
+    found = [s.text.decode() for s in statements(SHAPE, rows, changes, most_bytes=1 << 20, most_rows=100)]
+    assert sorted(found[0]) == sorted("DELETE FROM `d`.`t` WHERE (`id`) IN ((1),(2))")
+    assert sorted(found[1]) == sorted("INSERT INTO `d`.`t` (`id`, `seat`, `name`) VALUES (2,1,'n'),(1,2,'n')")
+
+
+@pytest.mark.parametrize(
+    ("changes", "verbs"),
+    [
+        ([Change(None, row(5)), Change(row(5), row(5, name="x"))], ["INSERT", "UPDATE"]),
+        ([Change(None, row(5)), Change(row(5), None)], ["INSERT", "DELETE"]),
+        ([Change(row(5), row(5, name="x")), Change(row(5, name="x"), None)], ["UPDATE", "DELETE"]),
+        ([Change(row(5), row(6, 5)), Change(row(6, 5), row(7, 5))], ["UPDATE", "UPDATE"]),
+        ([Change(row(5), None), Change(None, row(5)), Change(None, row(6))], ["DELETE", "INSERT", "INSERT"]),
+        ([Change(None, row(6)), Change(row(5), None)], ["DELETE", "INSERT"]),
+    ],
+)
+def test_changes_of_one_key_keep_their_order_where_a_transaction_may_have_several(changes: list[Change], verbs: list[str]) -> None:
+    assert [text.split(" ")[0] for text in texts(changes, in_order=True)] == verbs
+
+
+def test_all_changed_rows_are_deleted_and_inserted_where_keys_are_computed() -> None:
+    """What makes the unique value of a virtual column is not known here."""
+    keys = (*KEYS, UniqueKey((KeyPart(""),)))
+    block = block_of(
+        SHAPE, [(1, [Change(row(1), row(1, name="a")), Change(row(2), row(2, name="b"))]), (2, [Change(row(3), row(3, 4))])]
+    )
+    whole, conflicts = Transactions.of(block), ConflictKeys(SHAPE, keys, old_images=True)
+    assert independent_groups(conflicts.touched(whole), 2) == [(0, 1), (1, 2)]
+    found = [next(row_changes(whole.part(n, n + 1), conflicts, keys, in_order=False)) for n in range(2)]
+    assert [(len(c.deletes), len(c.new), len(c.inserts)) for c in found] == [(2, 0, 2), (0, 1, 0)]
+
+
 def kinds(*found: tuple[int, RowKind, int, int]) -> pa.RecordBatch:
     """Rows of the shape: commit ts, kind, id, seat."""
     ts, kind, ids, seats = zip(*found, strict=True)
@@ -94,8 +134,8 @@ def test_a_new_row_whose_old_one_came_as_a_deletion_is_inserted() -> None:
     """TiCDC may write an update without its old row, and repeat it as a deletion and an insertion: the latter is a repeat."""
     block = block_of(SHAPE, [(1, [Change(None, row(1))])])
     rows = kinds((5, RowKind.DELETE, 1, 1), (5, RowKind.UPDATE_AFTER, 1, 2), (6, RowKind.UPDATE_AFTER, 3, 3))
-    group = Transactions(type(block)(block.table_id, 0, SHAPE, rows), np.array([0, 2, 3]))
-    changes = row_changes(group, ConflictKeys(SHAPE, KEYS, old_images=True), KEYS)
+    group = Transactions(ChangeBlock(block.table_id, 0, SHAPE, rows), np.array([0, 2, 3]))
+    (changes,) = row_changes(group, ConflictKeys(SHAPE, KEYS, old_images=True), KEYS, in_order=False)
     assert (changes.deletes.tolist(), changes.inserts.tolist(), changes.new.tolist()) == ([0], [1], [2])
 
 
@@ -145,3 +185,8 @@ def test_what_is_not_to_be_replayed_is_refused(query: str, told: str) -> None:
 @pytest.mark.parametrize("query", ["transaction-atomicity=global", "transaction-atomicity=none&apply=converge", ""])
 def test_a_sink_uri_of_ticdc_is_taken_as_it_is(query: str) -> None:
     assert read_settings(f"mysql://host/?{query}").apply is Apply.CONVERGE
+
+
+def test_tables_without_transactions_are_not_replayed() -> None:
+    with pytest.raises(DefinitionError, match="exclude each other"):
+        open_sink("mysql://host/?apply=replay", {"allow-non-transactional": True})

@@ -480,8 +480,8 @@ class CutRun:
 
     def _is_one_transaction(self, splits: Collection[Split]) -> bool:
         """Whether the task that reads these splits commits the whole cut."""
-        is_whole = len(self.cut.rounds) == 1 and not self.cut.rounds[0].changes
-        return is_whole and sum(split.size for split in splits) <= self._sink.capabilities.atomic_bytes
+        is_whole, most = len(self.cut.rounds) == 1 and not self.cut.rounds[0].changes, self._sink.capabilities.atomic_bytes
+        return is_whole and most > 0 and sum(split.size for split in splits) <= most
 
     def _position_before(self) -> str | None:
         """The source's position for a cut of several steps, in which tables advance before its end; ``None``: it stays."""

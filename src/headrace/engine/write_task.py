@@ -160,7 +160,7 @@ class Unit:
             empty = table.select(table.column_names[META_COUNT:]).slice(0, 0)
             self._handed[table_id] += table.num_rows
             change = TableChange(table_id, part.segment.version, part.schema, empty, empty, table, lo=part.segment.lo)
-            yield replace(change, routed=routed(part.schema))
+            yield replace(change, in_order=job.repeats is Repeats.TRANSACTIONS, routed=routed(part.schema))
         self._netted[table_id] += log.repeated
         self.notices[table_id] += [_guessed(table_id, guess) for guess in log.guesses]
 

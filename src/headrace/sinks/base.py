@@ -154,6 +154,9 @@ class TableChange:
     """If set, the three tables have one more column at the end, ``headrace.model.block.SIGHT``. They may have it otherwise, too."""
     groups: tuple[int, ...] = ()
     """The row numbers in ``ordered`` where a group begins. Keys of two groups differ in every target. Empty: all are one group."""
+    in_order: bool = False
+    """With the demand ALL: a transaction may change a key several times, one after the other in the order of its rows. Otherwise it
+    has at most one change of a key, and all of them take effect at once: rows may exchange their keys."""
     routed: TableSchema | None = None
     """The shape and name of the target's table, whose columns the rows then have. ``None``: the same as the source's."""
 

@@ -46,22 +46,22 @@ class ReplayedRows:
                 (*_key(pipeline, table_id), some[0], some[-1], others),
             )
 
-    def above(self, session: SqlSession, pipeline: str, table_id: TableId, lo: int) -> frozenset[int]:
-        """The recorded transactions of a table above ``lo`` (TSO)."""
+    def since(self, session: SqlSession, pipeline: str, table_id: TableId, lo: int) -> frozenset[int]:
+        """The recorded transactions of a table from ``lo`` (TSO) on: at a schema change, a row may have its very commit ts."""
         rows = session.execute(
-            f"SELECT first_ts, others FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts > ?",
+            f"SELECT first_ts, others FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts >= ?",
             (*_key(pipeline, table_id), lo),
         )
         found: set[int] = set()
         for first_ts, others in rows:
             first = integer(first_ts)
             found.update((first, *(first + int(other) for other in str(others).split(",") if other)))
-        return frozenset(ts for ts in found if ts > lo)
+        return frozenset(ts for ts in found if ts >= lo)
 
     def sweep(self, session: SqlSession, pipeline: str, table_id: TableId, checkpoint: int) -> None:
-        """Removes what the table's checkpoint (TSO) has passed."""
+        """Removes what lies before the table's checkpoint (TSO)."""
         session.execute(
-            f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts <= ?",
+            f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts < ?",
             (*_key(pipeline, table_id), checkpoint),
         )
 

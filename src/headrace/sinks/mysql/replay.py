@@ -111,13 +111,8 @@ class ReplayWriter:
 
     def _replay(self, table_id: TableId, changes: Iterator[TableChange]) -> WriteOutcome:
         first = next(changes)
-        # All slots are taken before it is asked what is executed: from then on no former task can commit.
-        session = self._repeat(self._all_connected)
-        with refusal.of_one_table(table_id, session):
-            target = self._fitting(session, first.target_schema)
-            keys = _unique_keys(session, target.table_id)
-            done = self._repeat(lambda: self._recorded(table_id, first.lo))
-        table = _Table(table_id, target, keys, self._settings.ledger_database)
+        target, keys, done = self._repeat(lambda: self._prepared(table_id, first))
+        table = _Table(table_id, target, keys, self._settings.ledger_database, in_order=first.in_order)
         counts: dict[RowKind, int] = defaultdict(int)
         pieces = _whole_transactions(change.ordered for change in _with_first(first, changes))
         for has_old_images, of_kind in groupby(_judged(pieces, target), key=lambda judged: judged[0]):
@@ -168,29 +163,29 @@ class ReplayWriter:
         if failure is not None and not isinstance(failure, SinkClosedError):
             raise failure
 
-    def _all_connected(self) -> MySqlSession:
-        first, *_ = [slot.connected() for slot in self._slots]
-        return first
-
-    def _fitting(self, session: MySqlSession, schema: TableSchema) -> TableSchema:
-        target = handle.with_plain_columns(session, schema)
-        if target.table_id not in self._verified:
-            require_fit(session, target, self._settings)
-            self._verified.add(target.table_id)
+    def _prepared(self, table_id: TableId, first: TableChange) -> tuple[TableSchema, tuple[UniqueKey, ...], frozenset[int]]:
+        """The target's shape and unique keys, and the transactions (TSO) that the ledger has. Others are removed from it."""
+        # All slots are taken before it is asked what is executed: from then on no former task can commit.
+        session, *_ = [slot.connected() for slot in self._slots]
+        with refusal.of_one_table(table_id, session):
+            target = handle.with_plain_columns(session, first.target_schema)
+            if target.table_id not in self._verified:
+                require_fit(session, target, self._settings)
+                self._verified.add(target.table_id)
+            keys = _unique_keys(session, target.table_id)
         session.rollback()
-        return target
-
-    def _recorded(self, table_id: TableId, lo: int) -> frozenset[int]:
-        """The transactions (TSO) above ``lo`` that the ledger has. Those up to ``lo`` are removed from it."""
-        session, replayed = self._slots[0].connected(), SqlLedger(MYSQL, self._settings.ledger_database).replayed
-        pipeline = self._slots[0].context.pipeline
-        found = replayed.above(session, pipeline, table_id, lo)
-        replayed.sweep(session, pipeline, table_id, lo)
-        session.commit()
-        return found
+        slot, replayed = self._slots[0], SqlLedger(MYSQL, self._settings.ledger_database).replayed
+        done = replayed.since(session, slot.context.pipeline, table_id, first.lo)
+        replayed.sweep(session, slot.context.pipeline, table_id, first.lo)
+        slot.prove()
+        slot.commit()
+        return target, keys, done
 
     def _repeat(self, action: Callable[[], _T]) -> _T:
-        return repeat(action, "Preparing the replay of a table", self._recover)
+        try:
+            return repeat(action, "Preparing the replay of a table", self._recover)
+        except pymysql.err.MySQLError as error:  # an error about the table is one of its problems
+            raise refusal.of_ledger(error, self._slots[0].session, self._settings.ledger_database) from None
 
     def _recover(self, error: BaseException) -> None:
         for slot in self._slots:
@@ -205,6 +200,8 @@ class _Table:
     schema: TableSchema
     keys: tuple[UniqueKey, ...]
     ledger_database: str
+    in_order: bool
+    """See ``TableChange.in_order``."""
 
 
 class _Ended(Exception):
@@ -251,12 +248,13 @@ class _TransactionWriter:
             raise _Ended(error) from error
 
     def _left(self, transactions: Transactions) -> Transactions:
-        """Those that no earlier writer has committed."""
-        ts = transactions.commit_ts
-        pipeline = self._slot.context.pipeline
-        done = self._ledger.replayed.above(self._slot.connected(), pipeline, self._table.table_id, int(ts.min()) - 1)
-        left = _without(transactions.block.batch, done)
-        return Transactions.of(replace(transactions.block, batch=left))
+        """Those that no earlier writer has committed. A worker's transactions are not in the order of commit ts."""
+        commit_ts, pipeline = transactions.commit_ts, self._slot.context.pipeline
+        done = self._ledger.replayed.since(self._slot.connected(), pipeline, self._table.table_id, int(commit_ts.min()))
+        left = np.flatnonzero(~np.isin(commit_ts, np.fromiter(done, np.int64, len(done))))
+        lengths = np.diff(transactions.starts)[left]
+        block = replace(transactions.block, batch=transactions.rows_of(left))
+        return Transactions(block, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     def _execute(self, transactions: Transactions) -> None:
         """Executes them in one transaction of the target, or one by one where that is refused, to find the first that is."""
@@ -270,6 +268,9 @@ class _TransactionWriter:
             for number in range(len(transactions)):
                 try:
                     self._commit(transactions.part(number, number + 1), row_by_row=True)
+                except refusal.Unforeseen:
+                    self._slot.leave()
+                    raise
                 except refusal.Refused:
                     self._slot.connected().rollback()
                     raise
@@ -282,10 +283,10 @@ class _TransactionWriter:
         with refusal.of_one_table(self._table.table_id, session):
             for start, stop in independent_groups(touched, len(transactions)):
                 group = transactions.part(start, stop)
-                changes = row_changes(group, self._keys, self._table.keys)
                 target, rows = self._table.schema, group.block.batch
-                for statement in statements(target, rows, changes, most_bytes=most_bytes, most_rows=most_rows):
-                    self._run(session, statement, group)
+                for changes in row_changes(group, self._keys, self._table.keys, in_order=self._table.in_order):
+                    for statement in statements(target, rows, changes, most_bytes=most_bytes, most_rows=most_rows):
+                        self._run(session, statement, group)
         context = self._slot.context
         self._ledger.replayed.put(session, context.pipeline, self._table.table_id, transactions.commit_ts.tolist())
         try:
@@ -399,5 +400,4 @@ def _unique_keys(session: MySqlSession, table_id: TableId) -> tuple[UniqueKey, .
         _, non_unique, name, _, column, _, _, prefix = row[:8]
         if int(str(non_unique)) == 0:
             found[str(name)].append(KeyPart("" if column is None else str(column), int(str(prefix or 0))))
-    session.rollback()
     return tuple(UniqueKey(tuple(parts)) for parts in found.values())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.block import COMMIT_TS, KIND, SEQ
+from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.replay.conflict_keys import ConflictKeys, UniqueKey
@@ -69,59 +69,114 @@ def independent_groups(touched: Touched, count: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], count], strict=True))
 
 
-def row_changes(transactions: Transactions, keys: ConflictKeys, unique_keys: Sequence[UniqueKey]) -> RowChanges:
-    """What these transactions, of which none depends on another, do to rows."""
-    rows = transactions.block.batch
+def row_changes(
+    transactions: Transactions, keys: ConflictKeys, unique_keys: Sequence[UniqueKey], *, in_order: bool
+) -> Iterator[RowChanges]:
+    """What these transactions, of which none depends on another, do to rows: mostly all of it at once.
+
+    ``in_order``: a transaction may change a key several times, in the order of its rows. Where that happens, each change comes by
+    itself.
+    """
+    block = transactions.block
+    images = _images(block.batch)
+    if in_order and _shared(block, images, keys).any():
+        for number in range(len(images.new)):
+            yield _at_once(images.only(np.array([number])), np.zeros(1, dtype=np.bool_))
+        return
+    if images.alone.any() and (images.new < 0).any():
+        images = _with_known_ends(images, block)
+    yield _at_once(images, _handed_on(block, images, keys, unique_keys))
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Changes of rows, in the order of a block: the numbers of the old row and of the new one, below zero for none.
+
+    ``alone``: it is an update that came without its old row.
+    """
+
+    old: Numbers
+    new: Numbers
+    alone: npt.NDArray[np.bool_]
+
+    def only(self, numbers: Numbers) -> _Images:
+        return _Images(self.old[numbers], self.new[numbers], self.alone[numbers])
+
+    @property
+    def any(self) -> Numbers:
+        """A row of each change: the new one if there is one."""
+        return np.where(self.new < 0, self.old, self.new)
+
+
+def _images(rows: pa.RecordBatch) -> _Images:
+    """The two images of an update follow each other in the source, though a change of another row may stand between them by now."""
     kinds = rows.column(KIND).to_numpy(zero_copy_only=False)
     commit_ts, seq = rows.column(COMMIT_TS).to_numpy(), rows.column(SEQ).to_numpy()
-    pairs = (kinds[:-1] == RowKind.UPDATE_BEFORE) & (kinds[1:] == RowKind.UPDATE_AFTER)
-    pairs &= (commit_ts[:-1] == commit_ts[1:]) & (np.diff(seq) == 1)
-    old = np.flatnonzero(pairs)
-    is_paired = np.zeros(len(kinds), dtype=np.bool_)
-    is_paired[old] = is_paired[old + 1] = True
+    after, before = np.flatnonzero(kinds == RowKind.UPDATE_AFTER), np.flatnonzero(kinds == RowKind.UPDATE_BEFORE)
+    partner = np.full(len(after), -1, dtype=np.int64)
+    if len(before):
+        before = before[np.argsort(seq[before], kind="stable")]
+        found = before[np.minimum(np.searchsorted(seq[before], seq[after] - 1), len(before) - 1)]
+        fits = (seq[found] == seq[after] - 1) & (commit_ts[found] == commit_ts[after])
+        partner[fits] = found[fits]
     # An old image whose new one was a repeat is a row that goes.
-    deletes = np.flatnonzero(((kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE)) & ~is_paired)
-    inserts = np.flatnonzero(kinds == RowKind.INSERT)
-    alone = np.flatnonzero((kinds == RowKind.UPDATE_AFTER) & ~is_paired)
-    if len(alone) and len(deletes):
-        comes = _is_deleted(rows, alone, deletes, transactions.block.schema.handle_key)
-        inserts, alone = np.sort(np.concatenate([inserts, alone[comes]])), alone[~comes]
-    handed_on = _handed_on(transactions, old, keys, unique_keys)
-    deletes = np.concatenate([deletes, old[handed_on]])
-    inserts = np.concatenate([inserts, old[handed_on] + 1])
-    old = old[~handed_on]
-    return RowChanges(deletes, np.concatenate([old, alone]), np.concatenate([old + 1, alone]), inserts)
+    gone = np.sort(np.concatenate([np.flatnonzero(kinds == RowKind.DELETE), np.setdiff1d(before, partner)])).astype(np.int64)
+    comes = np.flatnonzero(kinds == RowKind.INSERT)
+    old = np.concatenate([gone, np.full(len(comes), -1, dtype=np.int64), partner])
+    new = np.concatenate([np.full(len(gone), -1, dtype=np.int64), comes, after])
+    alone = np.concatenate([np.zeros(len(gone) + len(comes), dtype=np.bool_), partner < 0])
+    images = _Images(old, new, alone)
+    return images.only(np.argsort(images.any, kind="stable"))
 
 
-def _is_deleted(rows: pa.RecordBatch, alone: Numbers, deletes: Numbers, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which of the new rows have a key that their transaction deletes: TiCDC may write an update, and repeat it as two changes."""
-    names = [COMMIT_TS, *key]
-    gone = {tuple(row.values()) for row in rows.select(names).take(pa.array(deletes)).to_pylist()}
-    return np.array([tuple(row.values()) in gone for row in rows.select(names).take(pa.array(alone)).to_pylist()], dtype=np.bool_)
+def _at_once(images: _Images, handed_on: npt.NDArray[np.bool_]) -> RowChanges:
+    """The changes, of which those that are ``handed_on`` are deletions and insertions."""
+    goes, comes = images.new < 0, (images.old < 0) & ~images.alone
+    updates = ~goes & ~comes & ~handed_on
+    old = np.where(images.alone, images.new, images.old)  # without an old row, the key is that of the new one
+    return RowChanges(old[goes | handed_on], old[updates], images.new[updates], images.new[comes | handed_on])
 
 
-def _handed_on(
-    transactions: Transactions, old: Numbers, keys: ConflictKeys, unique_keys: Sequence[UniqueKey]
-) -> npt.NDArray[np.bool_]:
+def _with_known_ends(images: _Images, block: ChangeBlock) -> _Images:
+    """New rows whose key their transaction deletes are insertions: TiCDC may write an update, and repeat it as two changes."""
+    alone, rows = np.flatnonzero(images.alone), block.batch.select([COMMIT_TS, *block.schema.handle_key])
+    gone = {tuple(row.values()) for row in rows.take(pa.array(images.old[images.new < 0])).to_pylist()}
+    new = rows.take(pa.array(images.new[alone])).to_pylist()
+    comes = alone[[tuple(row.values()) in gone for row in new]]
+    still = images.alone.copy()
+    still[comes] = False
+    return replace(images, alone=still)
+
+
+def _handed_on(block: ChangeBlock, images: _Images, keys: ConflictKeys, unique_keys: Sequence[UniqueKey]) -> npt.NDArray[np.bool_]:
     """Which of the updates give up, or take, a unique value that another one takes or gives up."""
-    found = np.zeros(len(old), dtype=np.bool_)
-    if len(old) < 2:
-        return found
-    block = transactions.block
-    names = {folded_name(part.column) for key in unique_keys for part in key.parts if part.column}
-    moves = np.zeros(len(old), dtype=np.bool_)
-    for name in block.batch.schema.names:
-        if folded_name(name) in names:
-            moves |= _differ(block.batch.column(name), old, old + 1)
-    moving = np.flatnonzero(moves)
-    if len(moving) < 2:
-        return found
-    images = np.stack([old[moving], old[moving] + 1], axis=1).reshape(-1)
-    each = Transactions(replace(block, batch=block.batch.take(pa.array(images))), np.arange(0, len(images) + 1, 2))
+    found = np.zeros(len(images.new), dtype=np.bool_)
+    paired = np.flatnonzero((images.old >= 0) & (images.new >= 0))
+    names = {folded_name(part.column) for key in unique_keys for part in key.parts}
+    moves = np.zeros(len(paired), dtype=np.bool_)
+    for name in block.batch.schema.names[META_COUNT:]:
+        # Where keys do not tell what conflicts, any column may be what a unique value is computed from.
+        if keys.serialised or folded_name(name) in names:
+            moves |= _differ(block.batch.column(name), images.old[paired], images.new[paired])
+    moving = paired[moves]
+    if keys.serialised:
+        moving = np.concatenate([moving, np.flatnonzero(images.alone)])
+        found[moving] = len(moving) > 1
+    elif len(moving) > 1:
+        found[moving] = _shared(block, images.only(moving), keys)
+    return found
+
+
+def _shared(block: ChangeBlock, images: _Images, keys: ConflictKeys) -> npt.NDArray[np.bool_]:
+    """Which of the changes touch a unique value that another one touches."""
+    both = np.stack([images.old, images.new], axis=1).reshape(-1)
+    starts = np.concatenate([[0], np.cumsum((images.old >= 0).astype(np.int64) + (images.new >= 0))]).astype(np.int64)
+    each = Transactions(replace(block, batch=block.batch.take(pa.array(both[both >= 0]))), starts)
     touched = keys.touched(each)
     values, owners = touched >> np.uint64(OWNER_BITS), (touched & np.uint64((1 << OWNER_BITS) - 1)).astype(np.int64)
-    shared = np.flatnonzero(values[1:] == values[:-1])
-    found[moving[np.unique(np.concatenate([owners[shared], owners[shared + 1]]))]] = True
+    same = np.flatnonzero(values[1:] == values[:-1])
+    found = np.zeros(len(images.new), dtype=np.bool_)
+    found[owners[same]] = found[owners[same + 1]] = True
     return found
 
 

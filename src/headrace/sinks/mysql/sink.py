@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
+from headrace.errors import DefinitionError
 from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId, TableSchema
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
 from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, EventSink, Round, SinkCapabilities, TextComparison, WriteReport
@@ -155,4 +156,10 @@ def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:
     """
     reject_unknown(options, SINK_OPTIONS, "option of mysql://")
     settings = replace(read_settings(uri), allow_non_transactional=flag_of(options, "allow-non-transactional"))
+    if settings.allow_non_transactional and settings.apply is Apply.REPLAY:
+        raise DefinitionError(
+            "--allow-non-transactional and apply=replay exclude each other: without transactions, what a run that dies has "
+            "executed is executed again.",
+            "Run ALTER TABLE … ENGINE=InnoDB for these tables, or leave apply=replay out of the sink's URI.",
+        )
     return MySqlSink(settings, adopt=flag_of(options, "adopt"))

@@ -81,7 +81,7 @@ class WriterSlot:
             else:
                 self._session.rollback()
         except (pymysql.err.MySQLError, OSError):
-            self.close()
+            self.leave()
 
     def leave(self) -> None:
         """Abandons the session. The next one ends what the server still has of it."""
