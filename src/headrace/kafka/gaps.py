@@ -1,4 +1,4 @@
-"""What a pipeline that begins at a time is told if the records after it may not be kept any more."""
+"""The error of a pipeline whose start lies before records that retention has removed."""
 
 from __future__ import annotations
 

@@ -36,6 +36,14 @@ def touched(hashes: Keys, owners: Keys) -> Touched:
     return pairs if len(pairs) < 2 else pairs[np.concatenate(([True], pairs[1:] != pairs[:-1]))]
 
 
+def sharing(found: Touched) -> tuple[Numbers, Numbers]:
+    """The transactions that touch a key after another one of them, and for each of these the last one before it (int64)."""
+    owners = (found & np.uint64(MOST_TRANSACTIONS - 1)).astype(np.int64)
+    keys = found >> np.uint64(OWNER_BITS)
+    later = np.flatnonzero(keys[1:] == keys[:-1]) + 1
+    return owners[later], owners[later - 1]
+
+
 @dataclass(frozen=True)
 class Edges:
     """``later[i]``, the number of a transaction that touches keys now, must not run before ``earlier[i]``, an id (int64).

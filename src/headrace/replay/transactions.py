@@ -54,6 +54,11 @@ class Transactions:
         begins = np.flatnonzero(steps) + 1
         return cls(block, np.concatenate(([0], begins, [len(commit_ts)] if len(commit_ts) else [])).astype(np.int64))
 
+    @classmethod
+    def of_lengths(cls, block: ChangeBlock, lengths: Numbers) -> Transactions:
+        """The transactions of a block, each with so many of its rows. They may be in another order than that of commit ts."""
+        return cls(block, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 
@@ -81,6 +86,10 @@ class Transactions:
         first, end = int(self.starts[start]), int(self.starts[stop])
         block = replace(self.block, batch=self.block.batch.slice(first, end - first))
         return Transactions(block, self.starts[start : stop + 1] - first)
+
+    def chosen(self, numbers: Numbers) -> Transactions:
+        """These transactions, in the order of ``numbers``."""
+        return Transactions.of_lengths(replace(self.block, batch=self.rows_of(numbers)), np.diff(self.starts)[numbers])
 
     def rows_of(self, numbers: Numbers) -> pa.RecordBatch:
         """The rows of these transactions, one transaction after the other in the order of ``numbers``."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_rows import equal
 
 _TABLE = ("pipeline", "database_name", "table_name")
 _MOST = 1 << 10
@@ -49,7 +50,7 @@ class ReplayedRows:
     def since(self, session: SqlSession, pipeline: str, table_id: TableId, lo: int) -> frozenset[int]:
         """The recorded transactions of a table from ``lo`` (TSO) on: at a schema change, a row may have its very commit ts."""
         rows = session.execute(
-            f"SELECT first_ts, others FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts >= ?",
+            f"SELECT first_ts, others FROM {self.place(LedgerPart.REPLAYED)} WHERE {equal(_TABLE)} AND last_ts >= ?",
             (*_key(pipeline, table_id), lo),
         )
         found: set[int] = set()
@@ -61,19 +62,15 @@ class ReplayedRows:
     def sweep(self, session: SqlSession, pipeline: str, table_id: TableId, checkpoint: int) -> None:
         """Removes what lies before the table's checkpoint (TSO)."""
         session.execute(
-            f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)} AND last_ts < ?",
+            f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {equal(_TABLE)} AND last_ts < ?",
             (*_key(pipeline, table_id), checkpoint),
         )
 
     def forget(self, session: SqlSession, pipeline: str, tables: Iterable[TableId]) -> None:
         """Removes all of these tables."""
         for table_id in tables:
-            session.execute(f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {_equal(_TABLE)}", _key(pipeline, table_id))
+            session.execute(f"DELETE FROM {self.place(LedgerPart.REPLAYED)} WHERE {equal(_TABLE)}", _key(pipeline, table_id))
 
 
 def _key(pipeline: str, table_id: TableId) -> tuple[str, str, str]:
     return pipeline, table_id.database, table_id.table
-
-
-def _equal(columns: Iterable[str]) -> str:
-    return " AND ".join(f"{column} = ?" for column in columns)

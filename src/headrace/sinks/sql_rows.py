@@ -35,6 +35,11 @@ def put_rows(
         session.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES {_marks(len(columns), len(part))}", values)
 
 
+def equal(columns: Iterable[str]) -> str:
+    """The condition that each of these columns has its parameter's value."""
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
 def _parts(rows: Iterable[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
     part: list[tuple[object, ...]] = []
     size = 0

@@ -9,6 +9,7 @@ from headrace.model.ledger import ShapeKey, TableShape
 from headrace.model.shape_text import kept_shape_from_text, kept_shape_to_text
 from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
+from headrace.sinks.sql_rows import equal
 
 _KEY = ("pipeline", "database_name", "table_name", "incarnation", "version")
 
@@ -47,8 +48,7 @@ class ShapeRows:
 
     def forget(self, session: SqlSession, pipeline: str, key: ShapeKey) -> None:
         """Removes a shape."""
-        equal = " AND ".join(f"{column} = ?" for column in _KEY)
-        session.execute(f"DELETE FROM {self.place(LedgerPart.SHAPES)} WHERE {equal}", _values(pipeline, key))
+        session.execute(f"DELETE FROM {self.place(LedgerPart.SHAPES)} WHERE {equal(_KEY)}", _values(pipeline, key))
 
 
 def _values(pipeline: str, key: ShapeKey) -> tuple[object, ...]:

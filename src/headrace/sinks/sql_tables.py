@@ -14,7 +14,7 @@ from headrace.model.ledger import TableProgress, TableStatus
 from headrace.model.table import TableId
 from headrace.sinks.base import LedgerPart
 from headrace.sinks.sql_dialect import LedgerDialect, SqlSession, integer
-from headrace.sinks.sql_rows import put_rows
+from headrace.sinks.sql_rows import equal, put_rows
 
 TABLES = "tables"
 _ADDED = ("again", "let_in", "lacks", "loaded_ts")
@@ -109,7 +109,7 @@ class TableRows:
         """Locks the row of a pair of tables and returns its checkpoint (TSO); ``None`` if there is none."""
         relation, columns, key = _key(pipeline, table_id, target)
         rows = session.execute(
-            f"SELECT checkpoint_ts FROM {self.place(relation)} WHERE {_equal(columns)}{self.dialect.for_update}", key
+            f"SELECT checkpoint_ts FROM {self.place(relation)} WHERE {equal(columns)}{self.dialect.for_update}", key
         )
         return integer(rows[0][0]) if rows else None
 
@@ -120,7 +120,3 @@ def _key(pipeline: str, table_id: TableId, target: TableId) -> tuple[str, tuple[
     if target == table_id:
         return TABLES, ("pipeline", *_SOURCE), key
     return LedgerPart.ROUTED_TABLES, ("pipeline", *_SOURCE, *_TARGET), (*key, target.database, target.table)
-
-
-def _equal(columns: Collection[str]) -> str:
-    return " AND ".join(f"{column} = ?" for column in columns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +38,7 @@ from headrace.sinks.mysql import handle, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fit import require_fit
 from headrace.sinks.mysql.replay_statements import RowStatement, StatementKind, independent_groups, row_changes, statements
+from headrace.sinks.mysql.row_statements import most_bytes
 from headrace.sinks.mysql.server_errors import INTERRUPTED, ErrorClass, classify, error_text, way_out
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.slot import WriterSlot
@@ -52,7 +53,6 @@ _QUOTA = 32 << 20
 """How many bytes of a table's rows are pending, at most, unless one transaction is larger."""
 _COMMIT_ROWS = 256
 """How many rows a transaction of the target has, unless one of the source has more. TiCDC has the same."""
-_STATEMENT_BYTES = 1 << 20
 _SLOTS_A_TASK = 1_000
 _T = TypeVar("_T")
 _DIFFERS = "Something else changed the target's table, or it did not begin with the source's rows. Load it anew as of a commit ts, "
@@ -114,7 +114,7 @@ class ReplayWriter:
         target, keys, done = self._repeat(lambda: self._prepared(table_id, first))
         table = _Table(table_id, target, keys, self._settings.ledger_database, in_order=first.in_order)
         counts: dict[RowKind, int] = defaultdict(int)
-        pieces = _whole_transactions(change.ordered for change in _with_first(first, changes))
+        pieces = _whole_transactions(change.ordered for change in chain([first], changes))
         for has_old_images, of_kind in groupby(_judged(pieces, target), key=lambda judged: judged[0]):
             conflicts = ConflictKeys(target, keys, old_images=has_old_images)
             self._execute(table, conflicts, (rows for _, rows in of_kind), done, counts)
@@ -229,6 +229,12 @@ class _TransactionWriter:
                 self._follows = False
             if len(transactions):
                 self._execute(transactions)
+        except refusal.Unforeseen:
+            self._slot.leave()
+            raise
+        except refusal.Refused as error:
+            self._slot.recover(error)
+            raise
         except (pymysql.err.MySQLError, OSError, SinkUnreachableError) as error:
             session = self._slot.session
             self._slot.recover(error)
@@ -251,41 +257,29 @@ class _TransactionWriter:
         """Those that no earlier writer has committed. A worker's transactions are not in the order of commit ts."""
         commit_ts, pipeline = transactions.commit_ts, self._slot.context.pipeline
         done = self._ledger.replayed.since(self._slot.connected(), pipeline, self._table.table_id, int(commit_ts.min()))
-        left = np.flatnonzero(~np.isin(commit_ts, np.fromiter(done, np.int64, len(done))))
-        lengths = np.diff(transactions.starts)[left]
-        block = replace(transactions.block, batch=transactions.rows_of(left))
-        return Transactions(block, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        return transactions.chosen(np.flatnonzero(~np.isin(commit_ts, np.fromiter(done, np.int64, len(done)))))
 
     def _execute(self, transactions: Transactions) -> None:
         """Executes them in one transaction of the target, or one by one where that is refused, to find the first that is."""
         try:
             self._commit(transactions, row_by_row=False)
         except refusal.Unforeseen:
-            self._slot.leave()
             raise
         except refusal.Refused:
             self._slot.connected().rollback()
             for number in range(len(transactions)):
-                try:
-                    self._commit(transactions.part(number, number + 1), row_by_row=True)
-                except refusal.Unforeseen:
-                    self._slot.leave()
-                    raise
-                except refusal.Refused:
-                    self._slot.connected().rollback()
-                    raise
+                self._commit(transactions.part(number, number + 1), row_by_row=True)
 
     def _commit(self, transactions: Transactions, *, row_by_row: bool) -> None:
         session = self._slot.connected()
-        most_bytes = min(_STATEMENT_BYTES, session.max_allowed_packet // 2)
-        most_rows = 1 if row_by_row else _COMMIT_ROWS
+        limits = {"most_bytes": most_bytes(session), "most_rows": 1 if row_by_row else _COMMIT_ROWS}
         touched = self._keys.touched(transactions)
         with refusal.of_one_table(self._table.table_id, session):
             for start, stop in independent_groups(touched, len(transactions)):
                 group = transactions.part(start, stop)
                 target, rows = self._table.schema, group.block.batch
                 for changes in row_changes(group, self._keys, self._table.keys, in_order=self._table.in_order):
-                    for statement in statements(target, rows, changes, most_bytes=most_bytes, most_rows=most_rows):
+                    for statement in statements(target, rows, changes, **limits):
                         self._run(session, statement, group)
         context = self._slot.context
         self._ledger.replayed.put(session, context.pipeline, self._table.table_id, transactions.commit_ts.tolist())
@@ -330,15 +324,9 @@ def _loading(table_id: TableId) -> str:
 
 def _joined(assigned: Sequence[Assigned]) -> Transactions:
     """The transactions in their order. All of them have the shape of the table."""
-    batches = [part.transactions.rows_of(part.numbers) for part in assigned]
-    lengths = np.concatenate([np.diff(part.transactions.starts)[part.numbers] for part in assigned])
-    block = replace(assigned[0].transactions.block, batch=combined(batches))
-    return Transactions(block, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _with_first(first: TableChange, others: Iterable[TableChange]) -> Iterator[TableChange]:
-    yield first
-    yield from others
+    parts = [part.transactions.chosen(part.numbers) for part in assigned]
+    block = replace(parts[0].block, batch=combined([part.block.batch for part in parts]))
+    return Transactions.of_lengths(block, np.concatenate([np.diff(part.starts) for part in parts]))
 
 
 def _whole_transactions(pieces: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:

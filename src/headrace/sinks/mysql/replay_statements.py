@@ -19,14 +19,13 @@ from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, ChangeBlock
 from headrace.model.events import RowKind
 from headrace.model.table import Column, TableSchema, folded_name
 from headrace.replay.conflict_keys import ConflictKeys, UniqueKey
-from headrace.replay.slots import OWNER_BITS, Touched
+from headrace.replay.slots import Touched, sharing
 from headrace.replay.transactions import Transactions
-from headrace.sinks.mysql.text import batches, is_ascii, literals, quote_name, row_conditions, row_literals
+from headrace.sinks.mysql.row_statements import deletions, insertions
+from headrace.sinks.mysql.text import literals, quote_name
 from headrace.sinks.mysql.types import qualified
 
 Numbers = npt.NDArray[np.int64]
-_DELETE_ROWS = 900  # as in ``writer``
-_DELETE_CONDITIONS = 100
 
 
 class StatementKind(StrEnum):
@@ -60,10 +59,8 @@ class RowChanges:
 
 def independent_groups(touched: Touched, count: int) -> list[tuple[int, int]]:
     """Cuts so many transactions into ranges in which none depends on another; ``touched`` are their keys."""
-    keys, owners = touched >> np.uint64(OWNER_BITS), (touched & np.uint64((1 << OWNER_BITS) - 1)).astype(np.int64)
-    shared = np.flatnonzero(keys[1:] == keys[:-1])
     starts = [0]
-    for later, earlier in sorted(zip(owners[shared + 1].tolist(), owners[shared].tolist(), strict=True)):
+    for later, earlier in sorted(zip(*(numbers.tolist() for numbers in sharing(touched)), strict=True)):
         if earlier >= starts[-1] and later > starts[-1]:
             starts.append(later)
     return list(zip(starts, [*starts[1:], count], strict=True))
@@ -169,14 +166,11 @@ def _handed_on(block: ChangeBlock, images: _Images, keys: ConflictKeys, unique_k
 
 def _shared(block: ChangeBlock, images: _Images, keys: ConflictKeys) -> npt.NDArray[np.bool_]:
     """Which of the changes touch a unique value that another one touches."""
-    both = np.stack([images.old, images.new], axis=1).reshape(-1)
-    starts = np.concatenate([[0], np.cumsum((images.old >= 0).astype(np.int64) + (images.new >= 0))]).astype(np.int64)
-    each = Transactions(replace(block, batch=block.batch.take(pa.array(both[both >= 0]))), starts)
-    touched = keys.touched(each)
-    values, owners = touched >> np.uint64(OWNER_BITS), (touched & np.uint64((1 << OWNER_BITS) - 1)).astype(np.int64)
-    same = np.flatnonzero(values[1:] == values[:-1])
+    both = np.stack([images.old, images.new], axis=1)
+    rows = block.batch.take(pa.array(both[both >= 0]))
+    each = Transactions.of_lengths(replace(block, batch=rows), (both >= 0).sum(axis=1))
     found = np.zeros(len(images.new), dtype=np.bool_)
-    found[owners[same]] = found[owners[same + 1]] = True
+    found[np.concatenate(sharing(keys.touched(each)))] = True
     return found
 
 
@@ -194,24 +188,16 @@ def statements(
     carried = frozenset(table.column_names)
     written = [column for column in target.written_columns if column.name in carried]
     key = [target.column(name) for name in target.handle_key]
-    yield from _deletes(target, _taken(table, changes.deletes, key), key, most_bytes, most_rows)
+    for text, some in deletions(target.table_id, key, _taken(table, changes.deletes, key), most_bytes, most_rows):
+        yield RowStatement(StatementKind.DELETE, text, some)
     yield from _updates(target, _taken(table, changes.old, key), _taken(table, changes.new, written), key, written)
-    yield from _inserts(target, _taken(table, changes.inserts, written), written, most_bytes, most_rows)
+    inserts = _taken(table, changes.inserts, written)
+    for text, some in insertions(StatementKind.INSERT, target.table_id, written, inserts, most_bytes, most_rows):
+        yield RowStatement(StatementKind.INSERT, text, some)
 
 
 def _taken(table: pa.Table, numbers: Numbers, columns: Sequence[Column]) -> pa.Table:
     return table.select([column.name for column in columns]).take(pa.array(numbers)).combine_chunks()
-
-
-def _deletes(target: TableSchema, rows: pa.Table, key: Sequence[Column], most_bytes: int, most_rows: int) -> Iterator[RowStatement]:
-    if len(key) > 1 and not is_ascii(rows):
-        head, texts, tail, most = " WHERE FALSE", row_conditions(rows, key), b"", _DELETE_CONDITIONS
-    else:
-        names = ", ".join(quote_name(column.name) for column in key)
-        head, texts, tail, most = f" WHERE ({names}) IN (", row_literals(rows, key), b")", _DELETE_ROWS
-    head = f"DELETE FROM {qualified(target.table_id)}{head}"
-    for start, count, text in batches(texts, min(most, most_rows), most_bytes):
-        yield RowStatement(StatementKind.DELETE, head.encode() + text + tail, rows.slice(start, count))
 
 
 def _updates(
@@ -235,12 +221,3 @@ def _assigned(rows: pa.Table, columns: Sequence[Column], between: str) -> list[p
         before = f"{between if number else ''}{quote_name(column.name)} = "
         parts += [pa.scalar(before, pa.large_string()), literals(rows, number, column)]
     return parts
-
-
-def _inserts(
-    target: TableSchema, rows: pa.Table, columns: Sequence[Column], most_bytes: int, most_rows: int
-) -> Iterator[RowStatement]:
-    names = ", ".join(quote_name(column.name) for column in columns)
-    head = f"INSERT INTO {qualified(target.table_id)} ({names}) VALUES ".encode()
-    for start, count, text in batches(row_literals(rows, columns), most_rows, most_bytes):
-        yield RowStatement(StatementKind.INSERT, head + text, rows.slice(start, count))

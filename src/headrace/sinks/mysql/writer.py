@@ -25,11 +25,13 @@ from headrace.sinks.mysql import bag, handle, refusal
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fit import require_fit
 from headrace.sinks.mysql.latest_spelling import Settled, settled, unsettled
+from headrace.sinks.mysql.row_statements import Statements, deletions, insertions, most_bytes
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code
 from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.slot import WriterSlot
 from headrace.sinks.mysql.spellings import Spellings
-from headrace.sinks.mysql.text import batches, is_ascii, load_assignments, load_text, quote_name, row_conditions, row_literals
+from headrace.sinks.mysql.text import load_assignments, load_text
+from headrace.sinks.mysql.types import qualified
 from headrace.sinks.refused_row import of_source
 from headrace.sinks.sql_claim import Claim
 from headrace.sinks.sql_dialect import MYSQL
@@ -37,10 +39,7 @@ from headrace.sinks.sql_ledger import SqlLedger
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_BYTES = 32 * 1024 * 1024
-_DELETE_ROWS = 900  # MariaDB turns longer IN lists into a sub-query
-_DELETE_CONDITIONS = 100  # for keys that cannot be compared by an IN list; MariaDB plans 900 at half the speed
 _REPLACE_ROWS = 5_000
-_STATEMENT_BYTES = 1024 * 1024
 _LOCAL_DISABLED = frozenset({1148, 3948, 3950, 4166})
 
 _T = TypeVar("_T")
@@ -436,34 +435,22 @@ def _delete_watched(session: MySqlSession, piece: _Piece) -> None:
 
 def _delete(session: MySqlSession, piece: _Piece) -> int:
     """Deletes rows. Returns how many of them the target had."""
-    deleted = 0
-    columns = [piece.schema.column(name) for name in piece.schema.handle_key]
-    rows = piece.rows.select([column.name for column in columns])
-    names = ", ".join(quote_name(column.name) for column in columns)
-    if len(columns) > 1 and not is_ascii(rows):
-        head = f"DELETE FROM {_qualified(piece.table_id)} WHERE FALSE"
-        for start, count, text in batches(row_conditions(rows, columns), _DELETE_CONDITIONS, _statement_bytes(session)):
-            _run(session, piece, head.encode() + text, rows.slice(start, count))
-            deleted += session.affected
-        return deleted
-    # Deletes are few, so they are always sent as literals. Of 100 to 5,000 rows per statement, 900 were fastest on MariaDB.
-    head = f"DELETE FROM {_qualified(piece.table_id)} WHERE ({names}) IN ("
-    for start, count, text in batches(row_literals(rows, columns), _DELETE_ROWS, _statement_bytes(session)):
-        _run(session, piece, head.encode() + text + b")", rows.slice(start, count))
-        deleted += session.affected
-    return deleted
+    key = [piece.schema.column(name) for name in piece.schema.handle_key]
+    return _run_all(session, piece, deletions(piece.table_id, key, piece.rows, most_bytes(session)))
 
 
 def _replace(session: MySqlSession, piece: _Piece) -> int:
     """Writes rows by REPLACE. Returns how many rows the server inserted and replaced."""
-    affected = 0
-    columns = _written(piece)
-    rows = piece.rows.select([column.name for column in columns])
-    names = ", ".join(quote_name(column.name) for column in columns)
     verb = "INSERT" if piece.action is _Action.INSERT else "REPLACE"
-    head = f"{verb} INTO {_qualified(piece.table_id)} ({names}) VALUES "
-    for start, count, text in batches(row_literals(rows, columns), _REPLACE_ROWS, _statement_bytes(session)):
-        _run(session, piece, head.encode() + text, rows.slice(start, count))
+    statements = insertions(verb, piece.table_id, _written(piece), piece.rows, most_bytes(session), _REPLACE_ROWS)
+    return _run_all(session, piece, statements)
+
+
+def _run_all(session: MySqlSession, piece: _Piece, statements: Statements) -> int:
+    """Runs the statements. Returns how many rows they affected."""
+    affected = 0
+    for text, rows in statements:
+        _run(session, piece, text, rows)
         affected += session.affected
     return affected
 
@@ -485,7 +472,7 @@ def _load(session: MySqlSession, piece: _Piece) -> int | None:
     targets, assignments = load_assignments(columns)
     verb = "" if piece.action is _Action.INSERT else "REPLACE "
     statement = (
-        f"LOAD DATA LOCAL INFILE '{{file}}' {verb}INTO TABLE {_qualified(piece.table_id)} CHARACTER SET utf8mb4"
+        f"LOAD DATA LOCAL INFILE '{{file}}' {verb}INTO TABLE {qualified(piece.table_id)} CHARACTER SET utf8mb4"
         f" FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({targets}){assignments}"
     )
     try:
@@ -514,14 +501,6 @@ def _reject_warnings(session: MySqlSession, piece: _Piece, warnings: int, rows: 
 def _written(piece: _Piece) -> list[Column]:
     carried = frozenset(piece.rows.column_names)
     return [column for column in piece.schema.written_columns if column.name in carried]
-
-
-def _qualified(table_id: TableId) -> str:
-    return f"{quote_name(table_id.database)}.{quote_name(table_id.table)}"
-
-
-def _statement_bytes(session: MySqlSession) -> int:
-    return min(_STATEMENT_BYTES, session.max_allowed_packet // 2)
 
 
 def _without_refused(outcome: WriteOutcome, letters: Collection[str]) -> WriteOutcome:
