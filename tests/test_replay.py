@@ -15,10 +15,11 @@ from pymysql.cursors import DictCursor
 
 from headrace.faults import Moment, Step
 from headrace.model.ledger import RequestKind, TableRequest
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, SourceTable, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
 from headrace.replay.conflict_keys import UniqueKey
+from headrace.sinks.base import CheckState
 from headrace.sinks.mysql import replay
 from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.slot import WriterSlot
@@ -373,3 +374,32 @@ def test_rows_that_take_each_others_keys_in_one_transaction(
     told = runs.run()
     assert not told.stopped, [problem.sentence() for problem in told.stopped]
     assert {row["a"]: row["id"] for row in rows_of(mariadb, "SELECT * FROM shop.seats")} == moves
+
+
+@pytest.mark.parametrize(
+    ("trigger", "apply", "state"),
+    [
+        ("AFTER INSERT", "replay", CheckState.OK),
+        ("BEFORE DELETE", "replay", CheckState.OK),
+        ("BEFORE INSERT", "replay", CheckState.FAILED),
+        ("BEFORE UPDATE", "replay", CheckState.FAILED),
+        ("AFTER INSERT", "converge", CheckState.FAILED),
+    ],
+)
+def test_triggers_that_fire_once_for_each_change_are_no_obstacle_to_replay(
+    trigger: str, apply: str, state: CheckState, runs: SinkRuns, mariadb: MariaDb
+) -> None:
+    runs.upstream.create_database(T.database)
+    runs.upstream.create_table(T, [Column("id", INT, False, True), Column("a", INT)])
+    runs.applied()
+    execute(mariadb, f"CREATE TRIGGER shop.fires {trigger} ON shop.seats FOR EACH ROW SET @fired = 1")
+    source = SourceTable(runs.upstream.schema(T))
+    with open_sink(mariadb.uri(any_database=True, apply=apply)) as sink:
+        (check,) = [check for check in sink.check_tables(PIPELINE, [source]) if check.name == "triggers"]
+    assert check.state is state
+    assert ("DROP TRIGGER" in check.advice) is (state is CheckState.FAILED)
+    runs.upstream.execute(Insert(T, {"id": 1, "a": 1}))
+    runs.upstream.execute(Update(T, (1,), {"a": 2}))
+    runs.upstream.checkpoint()
+    if apply == "replay":
+        assert bool(runs.run().stopped) is (state is CheckState.FAILED)

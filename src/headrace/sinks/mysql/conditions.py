@@ -25,7 +25,7 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.grants import active_grants
 from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.server_errors import error_text
-from headrace.sinks.mysql.settings import MySqlSettings
+from headrace.sinks.mysql.settings import Apply, MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified, type_text
 from headrace.sinks.sql_dialect import MYSQL
@@ -78,7 +78,7 @@ def check_tables(settings: MySqlSettings, pipeline: str, tables: Sequence[Source
                 *_or_ok("types", _misfits(found), "columns hold the source's values as they are"),
                 *_or_ok("whole rows", _partial_rows(found), "rows contain every column of the target"),
                 *_or_ok("engines", _engines(session, settings, found), "all of the tables have transactions"),
-                *_triggers(session, found),
+                *_triggers(session, settings, found),
                 *_or_ok("foreign keys", _foreign_keys(session, found), "none changes rows by itself"),
                 *_other_writers(session, settings, pipeline, found),
             ]
@@ -228,25 +228,34 @@ def _engines(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[s
         yield Check("engines", state, detail, f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.")
 
 
-def _triggers(session: MySqlSession, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
-    clear = True
-    for schema, name, database, table in _of_databases(
+def _triggers(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
+    """With replay, a trigger fires once for each change of the source, so it only must not change the rows themselves."""
+    replays, told = settings.apply is Apply.REPLAY, "none"
+    failed: list[Check] = []
+    for schema, name, database, table, timing, event in _of_databases(
         session,
         {names: target.source for names, target in found.items()},
-        "SELECT trigger_schema, trigger_name, event_object_schema, event_object_table FROM information_schema.triggers"
-        " WHERE event_object_schema",
+        "SELECT trigger_schema, trigger_name, event_object_schema, event_object_table, action_timing, event_manipulation"
+        " FROM information_schema.triggers WHERE event_object_schema",
     ):
         table_id = TableId(str(database), str(table))
-        if _folded(table_id) in found:
-            clear = False
-            detail = f"{table_id} has the trigger {name}, which fires at each change, also at one that is repeated."
-            drop = f"DROP TRIGGER {qualified(TableId(str(schema), str(name)))}"
-            yield Check("triggers", CheckState.FAILED, detail, f"Run {drop}; in the target.")
-    if clear and not _sees_triggers(session, {target.table_id.database for target in found.values()}):
+        if _folded(table_id) not in found:
+            continue
+        if replays and (str(timing).upper() == "AFTER" or str(event).upper() == "DELETE"):
+            told = "none changes rows before they are written, and each change fires them once"
+            continue
+        why = "may change rows before they are written" if replays else "fires at each change, also at one that is repeated"
+        drop = f"DROP TRIGGER {qualified(TableId(str(schema), str(name)))}"
+        detail = f"{table_id} has the trigger {name}, which {why}."
+        failed.append(Check("triggers", CheckState.FAILED, detail, f"Run {drop}; in the target."))
+    if failed:
+        yield from failed
+    elif not _sees_triggers(session, {target.table_id.database for target in found.values()}):
         detail = "this user lacks the privilege TRIGGER, without which triggers of the target's tables are not shown."
-        yield Check("triggers", CheckState.WARNING, detail, "Make sure that there are none.")
-    elif clear:
-        yield Check("triggers", CheckState.OK, "none")
+        advice = "Make sure that none is BEFORE INSERT or BEFORE UPDATE." if replays else "Make sure that there are none."
+        yield Check("triggers", CheckState.WARNING, detail, advice)
+    else:
+        yield Check("triggers", CheckState.OK, told)
 
 
 def _sees_triggers(session: MySqlSession, databases: Collection[str]) -> bool:

@@ -133,7 +133,7 @@ def read_settings(text: str) -> MySqlSettings:
 def _apply(params: Mapping[str, str]) -> Apply:
     text, atomicity = params.get("apply", Apply.CONVERGE), params.get("transaction-atomicity", "table")
     if text not in set(Apply):
-        raise DefinitionError(f"apply={text} is neither converge nor replay.")
+        raise DefinitionError(f"apply={text} is neither converge nor replay.", "Write apply=replay, or leave it out.")
     if atomicity not in ("none", "table", "global"):
         raise DefinitionError(f"transaction-atomicity={atomicity} is neither none nor table.")
     if text == Apply.REPLAY and atomicity == "global":
