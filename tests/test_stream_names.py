@@ -857,47 +857,6 @@ def test_what_lacks_of_a_table_that_was_never_made_lacks_under_its_next_name(
     assert world.state.tables[E].status is TableStatus.INCOMPLETE
 
 
-@pytest.mark.parametrize("tells_shapes", [True, False])
-@pytest.mark.parametrize("way", ["renamed", "apart", "swapped", "swapped outside", "and back"])
-def test_a_table_that_was_never_made_can_be_renamed_out_of_the_filter(world: World, way: str, tells_shapes: bool) -> None:
-    """The target has no such table, so there is nothing to rename. Under its next name it lacks rows."""
-    world.stream.tells_shapes = tells_shapes
-    world.create(B)
-    world.insert(B, 1)
-    if "swapped" in way:
-        world.create(C)
-        world.insert(C, 2)
-    follow(world, **without("ab"))
-    kept = without("a" if way == "swapped outside" else "c")
-    if way == "apart":
-        follow(world, **kept)
-    if way == "swapped":
-        world.upstream.rename_tables((C, A), (B, C), (A, B))
-    elif way == "swapped outside":
-        world.upstream.rename_tables((B, A), (C, B), (A, C))
-    else:
-        world.upstream.rename_table(B, C)
-    if way == "and back":
-        world.upstream.rename_table(C, D)
-    for key in (3, 4):
-        for table_id in world.upstream.tables:
-            world.insert(table_id, key)
-        follow(world, **kept)
-    lacking = D if way == "and back" else C
-    for _ in range(2):
-        follow(world)
-        assert {t for t, own in world.state.tables.items() if own.status.is_stopped} == {lacking}
-        assert world.state.tables[lacking].status is TableStatus.INCOMPLETE
-    world.load(lacking)
-    world.request(RequestKind.RESYNC, lacking, world.upstream.checkpoint())
-    for key in (5, 6):
-        follow(world)
-        for table_id in world.upstream.tables:
-            world.insert(table_id, key)
-    follow(world)
-    world.check()
-
-
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("end", ["dropped", "with its database"])
 @pytest.mark.parametrize("way", ["nothing", "truncate", "alter"])

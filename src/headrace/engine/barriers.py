@@ -125,8 +125,6 @@ class Barriers:
         self.left_behind: list[SchemaChange] = []
         # Tables that may not exist because their CREATE is skipped in this cut.
         self._unmade: set[TableId] = set()
-        # The names that tables which were never created get in this cut by a RENAME out of the filter, and later ones.
-        self._left_unmade: set[TableId] = set()
         for table_id, hold in rules.held.items():
             self._hold(table_id, hold)
 
@@ -175,25 +173,11 @@ class Barriers:
         return True
 
     def _is_of_unmade(self, change: SchemaChange) -> bool:
-        """Whether the change concerns only tables that were never created, and that end in this cut, or that left the filter in it.
-
-        The RENAME by which such a table ends is one if it leads out of the filter, or comes from there: the target has nothing to
-        rename. Within the filter it makes a table by its shape (``shapes.from_shape_if_unknown``).
-        """
-        renames = self._renames_outside(change)
-        tables = (change.changes - set(renames.values())) | renames.keys()
-        return bool(tables) and all(t in self._left_unmade or self._is_unmade(t, change, ends=bool(renames)) for t in tables)
-
-    def _is_unmade(self, table_id: TableId, change: SchemaChange, *, ends: bool) -> bool:
-        """Whether the table was never created and ends in this cut: after the change, or also by it (``ends``)."""
-        end = self._rules.unmade.get(table_id)
-        return end is not None and self._state.tables[table_id].incarnation < change.commit_ts < end + ends
-
-    def _renames_outside(self, change: SchemaChange) -> dict[TableId, TableId]:
-        """The new names by the old ones, if the change renames a table out of the filter, or one that left the filter unmade."""
-        renames = {event.table_id: event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
-        leaves = any(old in self._left_unmade or not self._rules.includes(new) for old, new in renames.items())
-        return renames if leaves else {}
+        """Whether the change concerns only tables that were never created, and that end in this cut."""
+        unmade, tables = self._rules.unmade, self._state.tables
+        if not change.changes or not unmade:
+            return False
+        return all(t in unmade and tables[t].incarnation < change.commit_ts < unmade[t] for t in change.changes)
 
     def _go_to(self, commit_ts: int) -> None:
         while self._later and self._later[0][0] <= commit_ts:
@@ -205,9 +189,6 @@ class Barriers:
             self._ended |= self._tables_of_dropped(change, self._changed)
             self._ended -= change.changes
         is_skipped = decision is not None and decision.verdict is Verdict.SKIP
-        if is_skipped and self._is_of_unmade(change):
-            renames = self._renames_outside(change)
-            self._left_unmade = self._left_unmade - renames.keys() | set(renames.values())
         self._unmade -= {e.table_id for e in change.events if isinstance(e, CreateTableEvent | DropTableEvent)}
         self._unmade |= {e.table_id for e in change.events if isinstance(e, CreateTableEvent) and is_skipped}
         self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}

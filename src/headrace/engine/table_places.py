@@ -223,12 +223,6 @@ def passes_without(state: LedgerState, change: SchemaChange, still: Iterable[Tab
     return all(t in state.tables and state.tables[t].status.is_stopped and t not in state.held for t in still)
 
 
-def _is_unmade(state: LedgerState, table_id: TableId) -> bool:
-    """Whether the pipeline never created the table, and cannot do so any more."""
-    own = state.tables.get(table_id)
-    return own is not None and cannot_be_made(own)
-
-
 def after(
     state: LedgerState,
     change: SchemaChange,
@@ -247,7 +241,6 @@ def after(
     renamed: set[TableId] = set()
     let_in = {t for t in change.changes if was_let_in(state, t)}
     emptied: set[TableId] = set()
-    unmade: set[TableId] = set()
     lacking, carried = _lacking(state, change, behind), _reasons_carried(state, change)
     missing = _missing_behind(state, change, ran=ran)
     for event in change.events:
@@ -255,7 +248,6 @@ def after(
             case RenameTableEvent(old, new):
                 renamed.discard(old)
                 renamed.add(new)
-                unmade |= {new} if not ran and _is_unmade(state, old) else set()
                 gone.add(old)
                 let_in = (let_in - {old, new}) | ({new} if old in let_in else set())
             case TruncateTableEvent(table_id):
@@ -287,7 +279,7 @@ def after(
         elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:
             base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
-        row = replace(base, checkpoint=_reached(base, change), after=table_id not in unmade, status=status)
+        row = replace(base, checkpoint=_reached(base, change), after=True, status=status)
         is_renamed = table_id in renamed
         rows.append(replace(row, incarnation=change.commit_ts, let_in=table_id in let_in) if is_renamed else row)
     return tuple(rows)
