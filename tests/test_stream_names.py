@@ -1129,3 +1129,31 @@ def test_a_recovered_table_gives_its_left_out_name_to_a_later_one(world: World, 
         world.insert(to, key)
         follow(world)
     assert_none_vanishes(world)
+
+
+@pytest.mark.parametrize("then", ["truncate", "alter", "drop", "rename"])
+def test_what_happens_to_a_table_under_the_name_of_a_never_made_one_is_not_passed_over(world: World, then: str) -> None:
+    """The never-made table left the filter, came back under the name, and was dropped, all in the same cut."""
+    world.create(B)
+    world.insert(B, 1)
+    world.create(A)
+    world.insert(A, 5, 6)
+    follow(world, **without("bc"))
+    for old, new in ((B, C), (C, D)):
+        world.upstream.rename_table(old, new)
+    world.upstream.drop_table(D)
+    world.upstream.rename_table(A, D)
+    last = E if then == "rename" else D
+    if then == "truncate":
+        world.upstream.truncate_table(D)
+    elif then == "alter":
+        world.upstream.alter(D, ADDED)
+    elif then == "drop":
+        world.upstream.drop_table(D)
+        world.create(D)
+    else:
+        world.upstream.rename_table(D, E)
+    for key in (30, 40, 50):
+        world.insert(last, key)
+        follow(world, **without("c"))
+    assert world.state.tables[last].status.is_stopped or world.rows(last) == world.wanted(last)

@@ -373,6 +373,19 @@ def test_a_name_waits_for_the_stopped_table_that_has_it_in_another_case_also_beh
     assert cut.holds[upper].at == 300
 
 
+def test_a_made_table_that_takes_the_name_of_a_skipped_one_waits_for_approval() -> None:
+    """What may not exist, as its CREATE is skipped, went on under another name by then."""
+    rules = replace(RULES, policies=SchemaChangePolicies.parse({"create-table": "skip", "truncate-table": "approve"}))
+    c = TableId("d", "c")
+    skipped, leaves = create(100, B), change(200, c, RenameTableEvent(B, c))
+    takes, empties = change(300, B, RenameTableEvent(A, B)), change(400, B, TruncateTableEvent(B))
+    of_skipped = change(500, c, TruncateTableEvent(c))
+    state = LedgerState("p", checkpoint=50, tables={A: TableProgress(A, 50, incarnation=10, after=True)})
+    cut = plan_cut(state, offer(900, [skipped, leaves, takes, empties, of_skipped], []), rules)
+    assert cut.holds[B].at == 400
+    assert cut.unapproved == {of_skipped.identity}
+
+
 @pytest.mark.parametrize("precision", [CommitTsPrecision.NONE, CommitTsPrecision.MILLISECOND])
 def test_a_table_stops_whose_rows_lack_the_commit_ts_that_the_sink_writes(precision: CommitTsPrecision) -> None:
     rules = replace(RULES, keeps_commit_ts=True)

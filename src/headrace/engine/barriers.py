@@ -191,7 +191,8 @@ class Barriers:
         is_skipped = decision is not None and decision.verdict is Verdict.SKIP
         self._unmade -= {e.table_id for e in change.events if isinstance(e, CreateTableEvent | DropTableEvent)}
         self._unmade |= {e.table_id for e in change.events if isinstance(e, CreateTableEvent) and is_skipped}
-        self._unmade |= {e.new_table_id for e in change.events if isinstance(e, RenameTableEvent) and e.table_id in self._unmade}
+        renames = {event.table_id: event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+        self._unmade = self._unmade - {*renames, *renames.values()} | {renames[old] for old in renames.keys() & self._unmade}
         self._changed |= change.changes
         for table_id in change.changes if still else ():
             # Of tables whose names differ only in case, a later change waits only for the last one.
