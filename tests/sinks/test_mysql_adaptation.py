@@ -206,6 +206,13 @@ def test_a_word_that_tidb_ignores_or_does_not_know_waits_if_no_grammar_accepts_i
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+def test_what_a_person_approved_is_written_to_the_binlog_too(server: Server) -> None:
+    adapted = adapt_for(ALTER.format("COALESCE PARTITION NO_WRITE_TO_BINLOG 1"), server, "shop")
+    assert words(adapted.statement) == words(ALTER.format("COALESCE PARTITION 1"))
+    assert "binlog" in adapted.notices[0]
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
 def test_ignore_is_left_out_with_a_notice(server: Server) -> None:
     adapted = adapt_for("ALTER IGNORE TABLE orders DROP COLUMN v", server, "shop")
     assert adapted.statement == "ALTER TABLE orders DROP COLUMN v"

@@ -338,6 +338,13 @@ class TestAPipelineThatBeginsAtATime:
         assert self.begin(scene, 3, topics=other) == 0
         assert f"of partition 0 of the topic {other} before offset 1 are not kept any more" in scene.told
 
+    def test_is_warned_where_no_message_tells_a_time(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headrace.sources.kafka.reader._LOOKED_AT", 1)
+        scene.write(row(4, 1), b"{}", row(6, 2), watermark(7))
+        scene.kafka.delete_records(scene.topic, 1)
+        self.begin(scene, 3)
+        assert f"of partition 0 of the topic {scene.topic} before offset 1 are not kept any more" in scene.told
+
     def test_is_warned_where_messages_tell_no_exact_time(self, scene: Scene) -> None:
         scene.write(*(row(n, n) for n in (4, 6)))
         scene.kafka.delete_records(scene.topic, 1)

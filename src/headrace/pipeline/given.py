@@ -74,7 +74,7 @@ def _given(scripts: Iterable[tuple[str, str, str]], at: int, notices: Sequence[N
             raise DefinitionError(f"{_SETTING} gives no table: {notices[0].sentence()}")
         raise DefinitionError(f"{_SETTING} has no CREATE TABLE.", "Write the definitions with mysqldump --no-data, or Dumpling.")
     statements = (StreamStatement(at, d.database, d.text, d.table_id, None, "", number) for number, d in found.items())
-    return GivenDefinitions(tuple(statements), (*notices, *map(_notice, read.namesakes)))
+    return GivenDefinitions(tuple(statements), (*notices, *map(_notice, read.namesakes), *map(_notice_of_dropped, read.dropped)))
 
 
 def _notice(spelled: Sequence[TableId]) -> Notice:
@@ -85,6 +85,15 @@ def _notice(spelled: Sequence[TableId]) -> Notice:
         "this is one table: keep the definition of the one that the source has."
     )
     return Notice(message, spelled[0])
+
+
+def _notice_of_dropped(table_id: TableId) -> Notice:
+    """The notice of a table whose definition went with one whose name differs only in case."""
+    message = (
+        f"{_SETTING}: its definition is not used, because a name that differs from its name only in case is dropped behind it. "
+        "For TiDB this is one table: keep the definition of the one that the source has."
+    )
+    return Notice(message, table_id)
 
 
 class _Read:
@@ -103,6 +112,11 @@ class _Read:
     def namesakes(self) -> list[list[TableId]]:
         """The names of tables that differ only in case. A server that tells them apart has several such tables."""
         return [spelled for spelled in self._spelled.values() if len(spelled) > 1]
+
+    @property
+    def dropped(self) -> list[TableId]:
+        """Tables that were created and not dropped, and have no definition: one of another spelling was dropped."""
+        return [spelled[0] for folded, spelled in self._spelled.items() if len(spelled) == 1 and folded not in self._numbers]
 
     def take(self, read: Definition) -> None:
         """Raises ValueError for a second CREATE of a table, and for a change of one without a CREATE."""

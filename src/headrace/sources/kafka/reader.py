@@ -195,10 +195,10 @@ class KafkaReader:
             return
         for (topic, number), (first, end) in self._offsets(self._partitions()).items():
             oldest = self._oldest(topic, number, first, end) if 0 < first < end else None
-            if first == 0 or (first < end and (oldest is None or oldest[1] <= after)):
+            if first == 0 or (oldest is not None and oldest[1] <= after):
                 continue
-            is_shown = first == end or (self.protocol.commit_ts.is_exact and not self.protocol.caveats)
-            if is_shown and (oldest is not None or topic == self.options.topics.default):
+            is_late = oldest is not None and self.protocol.commit_ts.is_exact and not self.protocol.caveats
+            if is_late or (first == end and topic == self.options.topics.default):
                 raise lost_start(f"Partition {number} of the topic {topic}", end, oldest, after)
             self._gaps.append(_MAY_HAVE_GAP.format(number=number, topic=topic, first=first, after=tso_and_time(after)))
 

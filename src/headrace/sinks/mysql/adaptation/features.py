@@ -44,7 +44,9 @@ _SEQUENCE = re.compile(
     re.IGNORECASE,
 )
 _IGNORE = re.compile(r"(?P<head>\s*ALTER\s+)IGNORE(?=\s+TABLE\b)", re.IGNORECASE)
-_NOT_LOGGED = re.compile(r"(?P<head>\bADD\s+PARTITION\s+(?:IF\s+NOT\s+EXISTS\s+)?)(?:NO_WRITE_TO_BINLOG|LOCAL)\b", re.IGNORECASE)
+_NOT_LOGGED = re.compile(
+    r"(?P<head>\b(?:ADD|COALESCE|REORGANIZE)\s+PARTITION\s+(?:IF\s+NOT\s+EXISTS\s+)?)(?:NO_WRITE_TO_BINLOG|LOCAL)\b", re.IGNORECASE
+)
 _INDEX_STATEMENT = re.compile(r"\s*(?:CREATE|DROP)\s+(?:\w+\s+)?INDEX\b", re.IGNORECASE)
 _WAY_OF_INDEX = re.compile(
     r"\b(?:LOCK\s*=?\s*(?:DEFAULT|NONE|SHARED|EXCLUSIVE)|ALGORITHM\s*=?\s*(?:DEFAULT|INSTANT|INPLACE|NOCOPY|COPY))\b", re.IGNORECASE
