@@ -35,6 +35,7 @@ from headrace.formats.canal_json import CanalJsonOptions, decode_canal_json
 from headrace.formats.csv import CsvOptions, decode_csv
 from headrace.formats.csv_exact import Tokenizer, decode_exact
 from headrace.formats.schema_file import SchemaFileError, parse_schema_file
+from headrace.formats.storage_paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.model.block import COMMIT_TS, META_COUNT, SEQ, ChangeBlock
 from headrace.model.outcome import SplitReport
 from headrace.model.split import Window
@@ -45,7 +46,6 @@ from headrace.model.uri import parse_uri
 from headrace.sources.ticdc_storage import checkpoint, open_source
 from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
 from headrace.sources.ticdc_storage.options import URI_PARAMETERS, Protocol, read_options
-from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import store_location

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from fuzzing import flipped, fuzz, mutated, tokens_of
-from headrace.model.tso import MAX_TSO
-from headrace.sources.ticdc_storage.paths import (
+from headrace.formats.storage_paths import (
     DataPath,
     DateSeparator,
     ForeignPath,
@@ -20,6 +19,7 @@ from headrace.sources.ticdc_storage.paths import (
     parse_data_name,
     parse_path,
 )
+from headrace.model.tso import MAX_TSO
 
 pytestmark = pytest.mark.long
 

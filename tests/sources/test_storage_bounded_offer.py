@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.formats.storage_paths import DataPath
 from headrace.model.offer import Offer
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
@@ -24,7 +25,6 @@ from headrace.sources.ticdc_storage.bounded_offer import (
     bounded_hi,
     catching_up_by_ts,
 )
-from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import Store, StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion

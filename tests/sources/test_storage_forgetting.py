@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.formats.storage_paths import DataPath, first_file_in
 from headrace.model.table import TableId
 from headrace.model.tso import tso_from_ms
 from headrace.sources.ticdc_storage.forgetting import gone_since, without_gone
 from headrace.sources.ticdc_storage.local_folders import Stray
-from headrace.sources.ticdc_storage.paths import DataPath, first_file_in
 from headrace.sources.ticdc_storage.position import FileState, Gone, StoragePosition
 from headrace.sources.ticdc_storage.position_update import advanced
 from headrace.sources.ticdc_storage.reader import Listing

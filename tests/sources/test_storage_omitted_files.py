@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from headrace.formats.storage_paths import DataPath
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
-from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import DefinitionError
+from headrace.formats.storage_paths import DateSeparator
 from headrace.model.table import TableId
 from headrace.model.uri import parse_uri
 from headrace.places.location import Location
 from headrace.sources.changefeed_rules import ColumnSelector, ColumnSelectors
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import DateSeparator
 from headrace.sources.ticdc_storage.stores import store_location
 
 CHANGEFEED = """

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.tso import MAX_TSO
-from headrace.sources.ticdc_storage.paths import (
+from headrace.formats.storage_paths import (
     DataPath,
     DateSeparator,
     ForeignPath,
@@ -16,6 +15,7 @@ from headrace.sources.ticdc_storage.paths import (
     SchemaPath,
     parse_path,
 )
+from headrace.model.tso import MAX_TSO
 
 DISPATCHER = "1234567890123456789987654321098765432"
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.formats.storage_paths import DataPath, parse_path
 from headrace.sources.ticdc_storage import position_update
 from headrace.sources.ticdc_storage.days import days_of, has_ended, with_days
 from headrace.sources.ticdc_storage.intervals import (
@@ -23,7 +24,6 @@ from headrace.sources.ticdc_storage.intervals import (
     parse_intervals,
     remove_number,
 )
-from headrace.sources.ticdc_storage.paths import DataPath, parse_path
 from headrace.sources.ticdc_storage.position import UNSETTLED, FileState, LeftOut, OpenFile, StoragePosition, Unread
 from headrace.sources.ticdc_storage.position_update import adopted, advanced, newest_passed, passed_below, sealed_days, with_files
 

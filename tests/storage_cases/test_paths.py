@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from building import Bucket
 
+from headrace.formats.storage_paths import DataPath, DateSeparator, parse_path
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage import open_source
 from headrace.sources.ticdc_storage.inspection import FindingKind
-from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, parse_path
 from servers import S3Server
 from storage_folder import OPTIONS, Consumer
 

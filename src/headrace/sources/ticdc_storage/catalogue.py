@@ -19,6 +19,7 @@ from headrace.ddl.renames import Rename, RenamePlan, plan_renames, rename_statem
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.ddl.told import named_collation
 from headrace.formats.schema_file import MOST_BYTES, SchemaFile, SchemaFileError, ToldParts, parse_schema_file, told_parts
+from headrace.formats.storage_paths import SchemaPath
 from headrace.model.containment import contained
 from headrace.model.events import (
     DropDatabaseEvent,
@@ -30,7 +31,6 @@ from headrace.model.events import (
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId, TableSchema, folded_name
 from headrace.sources.ticdc_storage.held_tables import HeldTables, Tables
-from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner
 from headrace.sources.ticdc_storage.stores import Content, Store, StoredFile, UnreadableFileError
 from headrace.sources.ticdc_storage.table_versions import TableVersion, with_bounds

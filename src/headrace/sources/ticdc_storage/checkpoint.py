@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import NoWatermarkError, SourceNotReadyError
+from headrace.formats.storage_paths import METADATA, ForeignPath, parse_path
 from headrace.model.tso import CLOCK_TOLERANCE, MAX_TSO, format_tso, latest_tso, tso_and_time, tso_from_ms, tso_to_ms
-from headrace.sources.ticdc_storage.paths import METADATA, ForeignPath, parse_path
 from headrace.sources.ticdc_storage.stores import Store
 
 _KEY = "checkpoint-ts"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow.compute as pc
 
 from headrace.errors import SourceNotReadyError
+from headrace.formats.storage_paths import DataPath
 from headrace.model.block import KIND, SEQ, SEQ_RANK_SHIFT
 from headrace.model.events import RowKind, SchemaChange
 from headrace.model.outcome import Notice, Problem, SplitReport
@@ -17,7 +18,6 @@ from headrace.model.table import TableId
 from headrace.model.tso import MAX_TSO, tso_and_time
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.drains import Drain
-from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.splits import FileSplit, read_split
 from headrace.sources.ticdc_storage.stores import StoredFile
 from headrace.sources.ticdc_storage.table_versions import TableVersion

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from headrace.formats import canal_json, csv
 from headrace.formats.base import DecodeError
+from headrace.formats.storage_paths import SchemaPath
 from headrace.model.containment import contained
 from headrace.sources.ticdc_storage.bounded_offer import Beginnings
 from headrace.sources.ticdc_storage.catalogue import Catalogue, CatalogueReader
 from headrace.sources.ticdc_storage.final_drain import FileEnds
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import SchemaPath
 from headrace.sources.ticdc_storage.position import Owner, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing, StorageReader
 from headrace.sources.ticdc_storage.seals import Directories

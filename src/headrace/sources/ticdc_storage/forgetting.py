@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from headrace.formats.storage_paths import DataPath
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.ticdc_storage.days import days_of, has_ended, last_day
 from headrace.sources.ticdc_storage.intervals import count_of, numbers_of
-from headrace.sources.ticdc_storage.paths import DataPath
 from headrace.sources.ticdc_storage.position import Gone, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.errors import SourceNotReadyError
+from headrace.formats.storage_paths import SchemaPath, parse_path
 from headrace.model.inspection import Finding, Inspection, Severity, TableInspection, VersionInspection
 from headrace.model.outcome import Problem, SplitReport
 from headrace.model.place import PlaceInFile
@@ -22,7 +23,6 @@ from headrace.model.tso import tso_to_ms
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import SchemaPath, parse_path
 from headrace.sources.ticdc_storage.poll import precision_of, told_exact
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from headrace.formats.storage_paths import EXTENSIONS, path_of
 from headrace.sources.ticdc_storage.intervals import Intervals, format_intervals, parse_intervals
-from headrace.sources.ticdc_storage.paths import EXTENSIONS, path_of
 
 
 def integer_in(value: object) -> int:

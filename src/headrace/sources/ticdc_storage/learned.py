@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.formats.storage_paths import parse_data_name
 from headrace.model.offer import Offer
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.drains import Drain
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
-from headrace.sources.ticdc_storage.paths import parse_data_name
 from headrace.sources.ticdc_storage.position import FileState, StoragePosition
 from headrace.sources.ticdc_storage.position_update import adopted
 from headrace.sources.ticdc_storage.reader import Listing

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.sources.ticdc_storage.paths import METADATA, parse_data_name
+from headrace.formats.storage_paths import METADATA, parse_data_name
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.formats.storage_paths import DataPath, FilePlace, place_of
 from headrace.model.split import Window
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.intervals import add_numbers, contains
-from headrace.sources.ticdc_storage.paths import DataPath, FilePlace, place_of
 from headrace.sources.ticdc_storage.position import Files, LeftOut, StoragePosition
 from headrace.sources.ticdc_storage.split_selection import Candidate
 from headrace.sources.ticdc_storage.stores import StoredFile

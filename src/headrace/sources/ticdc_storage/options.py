@@ -16,12 +16,12 @@ from typing import TypeVar
 from headrace.errors import DefinitionError
 from headrace.formats.canal_json import CanalJsonOptions
 from headrace.formats.csv import CsvOptions
+from headrace.formats.storage_paths import DateSeparator
 from headrace.model.tso import CLOCK_TOLERANCE
 from headrace.model.uri import Uri, near_match, reject_unknown
 from headrace.places.location import STORE_PARAMETERS
 from headrace.sources.changefeed_file import read_changefeed_file
 from headrace.sources.changefeed_rules import ColumnSelectors, read_selectors
-from headrace.sources.ticdc_storage.paths import DateSeparator
 
 _CSV_KEYS = frozenset(
     {

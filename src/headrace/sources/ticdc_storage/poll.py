@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import NoWatermarkError
+from headrace.formats.storage_paths import DataPath, SchemaPath, parse_path
 from headrace.model.events import SchemaChange
 from headrace.model.offer import Offer
 from headrace.model.outcome import Notice, Problem
@@ -36,7 +37,6 @@ from headrace.sources.ticdc_storage.folder import Folder
 from headrace.sources.ticdc_storage.learned import Announced, Forgotten, StorageLearned
 from headrace.sources.ticdc_storage.omitted_files import LeftOutFiles
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import UNSETTLED, FileState, StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.retention import expiry_notices

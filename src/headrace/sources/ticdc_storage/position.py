@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
+from headrace.formats.storage_paths import EXTENSIONS, DataPath, FilePlace, parse_data_name, path_of, place_of, stream_of
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.days import check_days, days_of, last_day, numbers_at, reaches
 from headrace.sources.ticdc_storage.drains import Drain, Late, drain_in
@@ -40,7 +41,6 @@ from headrace.sources.ticdc_storage.json_values import (
     unit_in,
     whole_in,
 )
-from headrace.sources.ticdc_storage.paths import EXTENSIONS, DataPath, FilePlace, parse_data_name, path_of, place_of, stream_of
 
 UNSETTLED = -1
 """For a directory whose latest time of consumed files was not recorded, because the ledger is from an older Headrace."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.formats.storage_paths import FilePlace, place_of
 from headrace.model.cut import CutOutcome
 from headrace.model.outcome import SplitReport, is_repeated
 from headrace.sources.ticdc_storage.days import days_of, with_days
@@ -18,7 +19,6 @@ from headrace.sources.ticdc_storage.intervals import (
     numbers_of,
     remove_number,
 )
-from headrace.sources.ticdc_storage.paths import FilePlace, place_of
 from headrace.sources.ticdc_storage.position import (
     UNSETTLED,
     Files,

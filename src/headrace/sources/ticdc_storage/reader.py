@@ -13,11 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headrace.model.tso import CLOCK_TOLERANCE
-from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
-from headrace.sources.ticdc_storage.listing_cache import FolderMemory
-from headrace.sources.ticdc_storage.local_folders import Stray
-from headrace.sources.ticdc_storage.paths import (
+from headrace.formats.storage_paths import (
     DataPath,
     DateSeparator,
     ForeignPath,
@@ -26,6 +22,10 @@ from headrace.sources.ticdc_storage.paths import (
     StoragePath,
     parse_path,
 )
+from headrace.model.tso import CLOCK_TOLERANCE
+from headrace.sources.ticdc_storage.checkpoint import read_checkpoint
+from headrace.sources.ticdc_storage.listing_cache import FolderMemory
+from headrace.sources.ticdc_storage.local_folders import Stray
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, timedelta
 
+from headrace.formats.storage_paths import DataPath, parse_path, path_of
 from headrace.model.outcome import Notice
 from headrace.model.place import PlaceInFile
 from headrace.model.split import HeldSplit
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.options import StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath, parse_path, path_of
 from headrace.sources.ticdc_storage.position import StoragePosition
 
 _LONGEST = 36_500

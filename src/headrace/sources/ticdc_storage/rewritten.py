@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.formats.storage_paths import DataPath, DateSeparator, first_file_in
 from headrace.model.events import DropDatabaseEvent, DropTableEvent, RenameTableEvent, SchemaChange, TruncateTableEvent
 from headrace.model.outcome import Notice, Problem
 from headrace.model.place import PlaceInFile
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
-from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, first_file_in
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.split_selection import AGAIN, Candidate, of_tables
 from headrace.sources.ticdc_storage.stores import StoredFile, UnreadableFileError

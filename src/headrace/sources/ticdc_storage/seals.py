@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from headrace.formats.storage_paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.model.cut import CutOutcome
 from headrace.model.events import SchemaChange
 from headrace.model.table import TableId
@@ -14,7 +15,6 @@ from headrace.model.tso import tso_to_datetime
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.days import has_ended
 from headrace.sources.ticdc_storage.forgetting import without_gone
-from headrace.sources.ticdc_storage.paths import DataPath, DateSeparator, SchemaPath, parse_path
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.position_update import newest_passed, passed_below, sealed_days, without_marks
 from headrace.sources.ticdc_storage.reader import Listing

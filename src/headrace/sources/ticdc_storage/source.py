@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from headrace.errors import DefinitionError
+from headrace.formats.storage_paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path, path_of
 from headrace.model.block import ChangeBlock
 from headrace.model.cut import CutOutcome
 from headrace.model.inspection import Checkup, Inspection
@@ -27,7 +28,6 @@ from headrace.sources.ticdc_storage.inspection import inspect_folder
 from headrace.sources.ticdc_storage.intervals import format_intervals
 from headrace.sources.ticdc_storage.learned import Announced, StorageLearned, learned_of
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions, read_options
-from headrace.sources.ticdc_storage.paths import METADATA, DataPath, first_file_in, parse_data_name, parse_path, path_of
 from headrace.sources.ticdc_storage.poll import Poll, published_in, schema_problems, table_of
 from headrace.sources.ticdc_storage.position import FileState, StoragePosition, fingerprint
 from headrace.sources.ticdc_storage.position_update import advanced, dropped, file_states

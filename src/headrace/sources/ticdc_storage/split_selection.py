@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 
 from headrace.ddl.lexer import words
 from headrace.errors import SourceUnreachableError
+from headrace.formats.storage_paths import DataPath, has_possible_names, is_misplaced
 from headrace.formats.values import repeats_an_hour
 from headrace.model.commands import skip_command
 from headrace.model.outcome import Notice, Problem
@@ -27,7 +28,6 @@ from headrace.sources.ticdc_storage.intervals import (
     united,
 )
 from headrace.sources.ticdc_storage.options import Protocol, StorageOptions
-from headrace.sources.ticdc_storage.paths import DataPath, has_possible_names, is_misplaced
 from headrace.sources.ticdc_storage.position import StoragePosition, fingerprint
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.splits import FileSplit

@@ -23,6 +23,7 @@ from itertools import groupby
 from headrace.ddl.names import KnownNames
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.ddl.told import brought_back
+from headrace.formats.storage_paths import DataPath, SchemaPath, parse_path
 from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
@@ -36,7 +37,6 @@ from headrace.model.outcome import Problem
 from headrace.model.table import TableId
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.held_tables import HeldTables, NameIndex
-from headrace.sources.ticdc_storage.paths import DataPath, SchemaPath, parse_path
 
 _DATABASE_KINDS = frozenset({StatementKind.CREATE_DATABASE, StatementKind.DROP_DATABASE, StatementKind.ALTER_DATABASE})
 

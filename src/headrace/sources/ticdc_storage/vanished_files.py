@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
+from headrace.formats.storage_paths import DataPath, path_of
 from headrace.model.table import TableId
 from headrace.model.tso import tso_to_datetime
 from headrace.sources.ticdc_storage.catalogue import Catalogue
 from headrace.sources.ticdc_storage.intervals import numbers_of
-from headrace.sources.ticdc_storage.paths import DataPath, path_of
 from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.reader import Listing
 from headrace.sources.ticdc_storage.split_selection import Candidate
