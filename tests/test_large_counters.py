@@ -85,7 +85,7 @@ def test_a_file_ledger_counts_on(large: int, tmp_path: Path) -> None:
     run.interrupt()
     assert run.ended() == EXIT_INTERRUPTED
     newest = max((location / "default").glob("*.json"))
-    state, writer = state_from_json(newest.read_text())
+    state, writer, _ = state_from_json(newest.read_text())
     object.__setattr__(state, "epoch", large)
     (newest.parent / f"{large:020}.json").write_text(state_to_json(state, writer))
     changefeed.upstream.execute(Insert(ORDERS, {"id": 100, "name": "more"}))

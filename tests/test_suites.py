@@ -27,6 +27,7 @@ from headrace.testing.sink_suite import OwnLedgerSuite, SinkSuite, SinkUnderTest
 from headrace.testing.upstream import Insert
 from headrace.testing.values import SAMPLES
 from servers import MariaDb, saved_databases
+from storage_target import StorageReader, read_again
 
 pytestmark = pytest.mark.pipeline
 
@@ -143,6 +144,39 @@ class TestDuckDb(OwnLedgerSuite):
             return put_back
 
         return SinkUnderTest(lambda: open_sink(f"duckdb://{path}?unsupported=text"), read, save)
+
+
+class TestStorageInCsv(OwnLedgerSuite):
+    """The rows are what a storage source makes of the files, in a pipeline of its own."""
+
+    parameters = "protocol=csv"
+
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> SinkUnderTest:
+        root = tmp_path / "changes"
+        uri = f"{root.as_uri()}?{self.parameters}"
+        reader = StorageReader(root, self.parameters, tmp_path)
+        return SinkUnderTest(lambda: open_sink(uri), reader.read, reader.saved)
+
+    @pytest.mark.parametrize("name", [TableId("suite_shop", "a"), TableId("suite_shop", "c")], ids=["recover", "flashback"])
+    def test_a_table_that_is_brought_back_has_its_rows_or_stops(self, runs: SinkRuns, name: TableId, tmp_path: Path) -> None:
+        """The statement is passed on, as TiCDC passes it on. It is the readers of the target that cannot know the rows."""
+        upstream, table_id = runs.upstream, TableId("suite_shop", "a")
+        upstream.create_database("suite_shop")
+        upstream.create_table(table_id, [Column("id", ColumnType(TypeKind.INT), nullable=False, primary_key=True)])
+        upstream.execute(Insert(table_id, {"id": 1}))
+        runs.applied()
+        upstream.drop_table(table_id)
+        upstream.recover_table(table_id, None if name == table_id else name)
+        upstream.checkpoint()
+        assert not runs.run().stopped
+        assert runs.columns(name) == ("id",)
+        _, told = read_again(f"{(tmp_path / 'changes').as_uri()}?{self.parameters}", tmp_path)
+        assert name in {problem.table_id for problem in told.stopped}
+
+
+class TestStorageInCanalJson(TestStorageInCsv):
+    parameters = "protocol=canal-json&date-separator=none"
 
 
 @pytest.mark.server

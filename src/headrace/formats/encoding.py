@@ -44,6 +44,7 @@ class EncodeError(Exception):
         shown = "" if value is None else f" The value is {str(value)[:_SHOWN]!r}."
         super().__init__(f"{where} {reason}.{shown}{f' {hint}' if hint else ''}")
         self.table_id = table_id
+        self.reason = reason
         self.column = column
         self.value = value
         self.row = row

@@ -76,6 +76,18 @@ def named_place(location: str, what: str) -> Place:
     return Place(Location.of_uri(uri), what)
 
 
+def place_at(location: Location, what: str) -> Place:
+    """The place at a location whose URL has other parameters, too. It is not checked yet whether others can write there.
+
+    Raises DefinitionError for a service or a parameter of the store that obstore does not support.
+    """
+    if location.service not in _PARAMETERS:
+        raise DefinitionError(f"No {what} can be kept at {location.url}.", near_match(location.scheme, _PARAMETERS))
+    known = _PARAMETERS[location.service] or {"none at all"}
+    reject_unknown([name for name, _ in location.parameters], known, f"parameter of {location.scheme}://")
+    return Place(location, what)
+
+
 def _private(place: Place) -> Place:
     with suppress(OSError):
         try:

@@ -12,10 +12,11 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import obstore
@@ -23,7 +24,7 @@ from obstore.exceptions import AlreadyExistsError, NotFoundError
 from obstore.store import ObjectStore
 
 from headrace import faults
-from headrace.errors import DefinitionError, FencedError, LedgerUnreadableError, SinkUnreachableError
+from headrace.errors import DefinitionError, FencedError, LedgerUnreadableError, SinkUnreachableError, TargetWentBackError
 from headrace.faults import Step
 from headrace.model.ledger import (
     CutRecord,
@@ -142,7 +143,8 @@ class FileLedger:
             else:
                 require_owner(pipeline, newest.state.source_identity, source_identity)
                 state = replace(newest.state, epoch=max(newest.state.epoch, above) + 1, attempt=0)
-            held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex)
+            note = "" if newest is None or newest.is_reset else newest.note
+            held = _Held(newest.number + 1 if newest else 1, state, uuid.uuid4().hex, note)
             if self._create(held):
                 self._require_conditions(held)
                 self._held = held
@@ -155,13 +157,43 @@ class FileLedger:
         """Increments the attempt. Raises FencedError, SinkUnreachableError."""
         return self._write(lambda state: replace(state, attempt=state.attempt + 1)).attempt
 
+    @property
+    def state(self) -> LedgerState:
+        """The state after this run's newest step."""
+        return self._require_held().state
+
+    def require_newest(self) -> None:
+        """Raises FencedError if another run has taken over, TargetWentBackError if this run's newest step is gone.
+
+        Raises SinkUnreachableError.
+        """
+        held = self._require_held()
+        with self._place.reached():
+            newest = max(self._numbers(folder_name(held.state.pipeline)), default=0)
+        if newest > held.number:
+            raise FencedError.taken_over(held.state.pipeline, held.state.epoch, None)
+        if newest < held.number:
+            raise TargetWentBackError(f"The ledger {self.identity} has not the last step of this run any more: it was put back.")
+
+    @property
+    def note(self) -> str:
+        """The note of the newest step (see :meth:`update_all`); empty without one."""
+        return self._require_held().note
+
     def update(self, update: LedgerUpdate) -> None:
         """Writes one step. Raises FencedError, SinkUnreachableError."""
-        state = self._write(update.applied_to)
-        for request in update.requests:
+        self.update_all([update])
+
+    def update_all(self, updates: Sequence[LedgerUpdate], note: str | None = None) -> None:
+        """Writes several updates, one after the other, as one step. Raises FencedError, SinkUnreachableError.
+
+        ``note`` is a text of the sink's own. It is written with the step, and later steps keep it until one brings another.
+        """
+        state = self._write(lambda found: reduce(lambda done, update: update.applied_to(done), updates, found), note)
+        for request in (request for update in updates for request in update.requests):
             self.request(state.pipeline, request)
-        used = [_word_key(state.pipeline, _DECISIONS, identity) for identity in update.used_decisions]
-        used += [_word_key(state.pipeline, _REQUESTS, identity) for identity in update.used_requests]
+        used = [_word_key(state.pipeline, _DECISIONS, identity) for update in updates for identity in update.used_decisions]
+        used += [_word_key(state.pipeline, _REQUESTS, identity) for update in updates for identity in update.used_requests]
         if used:
             with self._place.reached(), ignoring_absence():
                 obstore.delete(self._place.store(create=True), used)
@@ -230,19 +262,19 @@ class FileLedger:
             raise FencedError("The ledger has not been acquired.")
         return self._held
 
-    def _write(self, step: Callable[[LedgerState], LedgerState]) -> LedgerState:
+    def _write(self, step: Callable[[LedgerState], LedgerState], note: str | None = None) -> LedgerState:
         """Applies the step to the newest state, writes the result and returns it."""
         while True:
             held = self._require_held()
-            following = _Held(held.number + 1, step(held.state), held.writer)
+            following = _Held(held.number + 1, step(held.state), held.writer, held.note if note is None else note)
             if self._create(following):
                 self._held = following
                 return following.state
             # An earlier step of this run may have been written although its response was lost: this step follows it.
             with self._place.reached():
                 found = self._read(self._place.store(create=True), _key(following))
-            if found is None or found[1] != held.writer:
-                raise FencedError.taken_over(held.state.pipeline, held.state.epoch, found[0].epoch if found else None)
+            if found is None or found.writer != held.writer:
+                raise FencedError.taken_over(held.state.pipeline, held.state.epoch, found.state.epoch if found else None)
             self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:
@@ -253,12 +285,12 @@ class FileLedger:
             store = self._place.store(create=True)
             try:
                 faults.before(Step.FILE_LEDGER_PUT)
-                self._place.put(key, state_to_json(step.state, step.writer).encode(), create=True)
+                self._place.put(key, step.text.encode(), create=True)
                 faults.after(Step.FILE_LEDGER_PUT)
             except AlreadyExistsError:
                 # A retried request may find the file of its own first try, if only the response to that was lost.
                 found = self._read(store, key)
-                if found is None or found != (step.state, step.writer):
+                if found is None or found != (step.state, step.writer, step.note):
                     return False
             # The number may also be free because its file was swept long ago: then a newer one exists.
             numbers = self._numbers(folder)
@@ -278,7 +310,7 @@ class FileLedger:
             return
         with self._place.reached():
             try:
-                self._place.put(_key(step), state_to_json(step.state, step.writer).encode(), create=True)
+                self._place.put(_key(step), step.text.encode(), create=True)
             except AlreadyExistsError:
                 return
             if self._numbers(folder_name(step.state.pipeline))[-1] > step.number:
@@ -311,7 +343,7 @@ class FileLedger:
             for number in reversed(numbers):
                 found = self._read(store, f"{folder}/{number:020}.json")
                 if found is not None:
-                    self._require_own(pipeline, found[0])
+                    self._require_own(pipeline, found.state)
                     return _Held(numbers[-1], *found)
         if numbers == [1]:
             # The very first step is torn, and nothing was written after it: its run has done nothing yet.
@@ -337,7 +369,7 @@ class FileLedger:
         names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
         return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
 
-    def _read(self, store: ObjectStore, key: str) -> tuple[LedgerState, str] | None:
+    def _read(self, store: ObjectStore, key: str) -> WrittenState | None:
         if not self._place.is_file(key):
             return None
         try:
@@ -364,6 +396,11 @@ class _Held:
     number: int
     state: LedgerState
     writer: str
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        return state_to_json(self.state, self.writer, self.note)
 
     @property
     def is_reset(self) -> bool:
@@ -379,10 +416,20 @@ def _word_key(pipeline: str, kind: str, identity: str) -> str:
     return f"{folder_name(pipeline)}/{kind}/{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
-def state_to_json(state: LedgerState, writer: str) -> str:
+class WrittenState(NamedTuple):
+    """A state, the run that wrote it, and the sink's note (:meth:`FileLedger.update_all`)."""
+
+    state: LedgerState
+    writer: str
+    note: str = ""
+
+
+def state_to_json(state: LedgerState, writer: str, note: str = "") -> str:
     """A state as JSON text. ``writer`` identifies the run that wrote it."""
+    noted = {"note": note} if note else {}
     return json.dumps(
-        {
+        noted
+        | {
             "format": _FORMAT,
             "writer": writer,
             "pipeline": state.pipeline,
@@ -406,8 +453,8 @@ def state_to_json(state: LedgerState, writer: str) -> str:
     )
 
 
-def state_from_json(text: str) -> tuple[LedgerState, str]:
-    """The state and its writer. Raises ValueError for a torn state, DefinitionError for another format version."""
+def state_from_json(text: str) -> WrittenState:
+    """The state with its writer and note. Raises ValueError for a torn state, DefinitionError for another format version."""
     data = json.loads(text)
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise DefinitionError("The ledger was written by another version of Headrace, in a format that this one cannot read.")
@@ -431,7 +478,7 @@ def state_from_json(text: str) -> tuple[LedgerState, str]:
         shapes={shape.key: shape for shape in shapes},
         cuts=tuple(CutRecord(**cut | {"hi": int(cut["hi"])}) for cut in data["cuts"]),
     )
-    return state.with_rows(tables), data["writer"]
+    return WrittenState(state.with_rows(tables), data["writer"], data.get("note", ""))
 
 
 def _shape_to_dict(shape: TableShape) -> dict[str, str]:

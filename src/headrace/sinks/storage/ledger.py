@@ -1,0 +1,133 @@
+"""The ledger of a storage sink: a file ledger in the target, with which a cut is committed and then published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import reduce
+
+from headrace.errors import DefinitionError, FencedError
+from headrace.model.ledger import Decision, LedgerState, TableRequest, TableStatus, Words
+from headrace.sinks.base import LedgerPart, LedgerUpdate
+from headrace.sinks.file_ledger import FileLedger
+from headrace.sinks.storage.open_cut import CUTS, CutWriter
+from headrace.sinks.storage.publication import Publication
+from headrace.sinks.storage.target_store import TargetStore
+
+_NEVER_AGAIN = frozenset({TableStatus.GONE, TableStatus.NOT_FOLLOWED, TableStatus.EXCLUDED})
+
+
+class StorageLedger:
+    """A :class:`headrace.sinks.base.Ledger`. In an open cut, steps wait until the one with a checkpoint writes all of them."""
+
+    def __init__(self, files: FileLedger, store: TargetStore, writer: CutWriter) -> None:
+        self._files, self._store, self._writer = files, store, writer
+        self._state: LedgerState | None = None
+        self._waiting: list[LedgerUpdate] = []
+
+    def missing(self) -> str:
+        """See ``PlacedLedger.missing``."""
+        return self._files.missing()
+
+    def peek(self, pipeline: str) -> LedgerState | None:
+        """See ``Ledger.peek``."""
+        return self._files.peek(pipeline)
+
+    def pipelines(self) -> list[str]:
+        """See ``Ledger.pipelines``."""
+        return self._files.pipelines()
+
+    def acquire(
+        self, pipeline: str, source_identity: str, fingerprint: str, start: int, parts: Collection[LedgerPart] = (), above: int = 0
+    ) -> LedgerState:
+        """See ``Ledger.acquire``. Completes the publication of the last run, and removes what it did not commit.
+
+        Raises DefinitionError if another pipeline writes to the target: a target has one checkpoint.
+        """
+        others = [name for name in self._files.pipelines() if name != pipeline]
+        if others:
+            raise DefinitionError(
+                f"The pipeline {others[0]!r} writes to {self._store.name}, and its readers know one checkpoint only.",
+                f"Use another folder, or that pipeline's name: --name {others[0]}.",
+            )
+        self._state = self._files.acquire(pipeline, source_identity, fingerprint, start, parts, above)
+        self._settle()
+        return self._state
+
+    def next_attempt(self) -> int:
+        """See ``Ledger.next_attempt``. Completes a publication that failed."""
+        attempt = self._files.next_attempt()
+        self._settle()
+        self._state = self._files.state
+        return attempt
+
+    def update(self, update: LedgerUpdate) -> None:
+        """See ``Ledger.update``. The step of an open cut that has a checkpoint writes all steps of the cut, and publishes it."""
+        if self._writer.cut is None:
+            self._files.update(update)
+            self._state = self._files.state
+            return
+        self._waiting.append(update)
+        if update.checkpoint is None:
+            return
+        self._files.require_newest()
+        publication = self._publication()
+        steps, self._waiting = self._waiting, []
+        if publication is not None:
+            publication.write(self._store)
+        self._files.update_all(steps, publication.folder if publication is not None else None)
+        self._state = self._files.state
+        if publication is not None:
+            publication.complete(self._store, self._files.require_newest)
+        self._writer.keep()
+
+    def abandon(self) -> None:
+        """Forgets the steps of the open cut."""
+        self._waiting = []
+
+    def decide(self, pipeline: str, decision: Decision) -> None:
+        """See ``Ledger.decide``."""
+        self._files.decide(pipeline, decision)
+
+    def request(self, pipeline: str, request: TableRequest) -> None:
+        """See ``Ledger.request``."""
+        self._files.request(pipeline, request)
+
+    def words(self, pipeline: str) -> Words:
+        """See ``Ledger.words``."""
+        return self._files.words(pipeline)
+
+    def reset(self, pipeline: str) -> bool:
+        """See ``Ledger.reset``. What is published stays."""
+        return self._files.reset(pipeline)
+
+    def close(self) -> None:
+        """Forgets the open cut."""
+        self.abandon()
+        self._files.close()
+
+    def _publication(self) -> Publication | None:
+        """What the open cut publishes; ``None`` for nothing."""
+        if self._state is None:
+            raise FencedError("This run has not taken the pipeline's ledger yet.")
+        after = reduce(lambda state, step: step.applied_to(state), self._waiting, self._state)
+        reached, before = published_checkpoint(after), published_checkpoint(self._state)
+        is_empty = self._writer.open.is_empty
+        return None if is_empty and reached <= before else self._writer.publication(max(reached, before))
+
+    def _settle(self) -> None:
+        """Completes the last publication, and removes the staged files of all other cuts. Forgets what is known of the target."""
+        self._writer.forget()
+        folder = self._files.note
+        if folder and (publication := Publication.read(self._store, folder)) is not None:
+            publication.complete(self._store, self._files.require_newest)
+        for name in self._store.folders(CUTS):
+            self._store.remove(f"{CUTS}/{name}")
+
+
+def published_checkpoint(state: LedgerState) -> int:
+    """The checkpoint (TSO) for readers: the least of all tables that may still go on, with a stopped one among them.
+
+    A table that waits will bring rows of an earlier time than the pipeline's checkpoint.
+    """
+    waiting = (own for own in state.tables.values() if own.status is not TableStatus.RUNNING and own.status not in _NEVER_AGAIN)
+    return min((own.checkpoint - (not own.after) for own in waiting), default=state.checkpoint)
