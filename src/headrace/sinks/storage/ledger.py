@@ -11,7 +11,7 @@ from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.file_ledger import FileLedger
 from headrace.sinks.storage.open_cut import CUTS, CutWriter
 from headrace.sinks.storage.publication import Publication
-from headrace.sinks.storage.target_store import TargetStore
+from headrace.sinks.storage.target_store import UNFINISHED, TargetStore
 
 _NEVER_AGAIN = frozenset({TableStatus.GONE, TableStatus.NOT_FOLLOWED, TableStatus.EXCLUDED})
 
@@ -120,8 +120,8 @@ class StorageLedger:
         folder = self._files.note
         if folder and (publication := Publication.read(self._store, folder)) is not None:
             publication.complete(self._store, self._files.require_newest)
-        for name in self._store.folders(CUTS):
-            self._store.remove(f"{CUTS}/{name}")
+        self._store.remove(CUTS)
+        self._store.remove(UNFINISHED)
 
 
 def published_checkpoint(state: LedgerState) -> int:

@@ -11,7 +11,6 @@ from headrace.ddl.action_codes import (
     DROP_DATABASE,
     DROP_TABLE,
     DROP_VIEW,
-    EXCHANGE_PARTITION,
     NONE,
     RENAME_TABLE,
     action_code,
@@ -28,12 +27,15 @@ from headrace.model.events import (
     SchemaChange,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import TableId, TableSchema
+from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.storage.open_cut import CutWriter
 from headrace.sinks.storage.tables import unwritable_name
 
 _OVER = frozenset({DROP_DATABASE, DROP_TABLE, DROP_VIEW})
+_UNKNOWN = TableSchema(TableId("", ""), (Column("unknown", ColumnType(TypeKind.INT)),))
+"""The shape in the file of a DROP of a table that the target has no file of. Readers need a shape there, and do not use it."""
 
 
 class StorageMetadataApplier:
@@ -53,12 +55,16 @@ class StorageMetadataApplier:
         self._require_names(change)
         if self._is_done(change):
             return ()
+        if read_statement(change.statement, change.database).kind is StatementKind.CREATE_VIEW and change.schema is None:
+            return (
+                Notice("the view is not written: a schema file lists columns, and the source does not tell them.", change.table_id),
+            )
         renamed = [event for event in change.events if isinstance(event, RenameTableEvent)]
         files = list(self._renames(change, renamed) if renamed else self._files(change))
         for file in files:
             self._require_current_database(change, file)
         for event in renamed:
-            self._writer.end_name(event.table_id)
+            self._writer.end_name(self._tables.spelled(event.table_id))
         for file in files:
             self._writer.write_schema(file, is_over=file.type_code in _OVER)
         return ()
@@ -106,18 +112,19 @@ class StorageMetadataApplier:
             return
         dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
         dropped |= {change.table_id} if read.kind is StatementKind.DROP_VIEW else set()
-        for table_id in sorted(dropped):
-            if not self._tables.held(table_id).is_over:
-                yield self._file(change, table_id, self._tables.held(table_id).schema, code or DROP_TABLE)
+        for table_id in sorted(map(self._tables.spelled, dropped)):
+            held = self._tables.held(table_id)
+            if not held.is_over or held.version == 0:
+                yield self._file(change, table_id, held.schema or _UNKNOWN, code or DROP_TABLE)
         if change.table_id not in dropped:
-            yield self._file(change, change.table_id, change.schema or self._tables.held(change.table_id).schema, code)
+            table_id = change.table_id if _creates(change) else self._tables.spelled(change.table_id)
+            yield self._file(change, table_id, change.schema or self._tables.held(table_id).schema, code)
         for event in change.events:
             if isinstance(event, CreateTableEvent) and event.table_id != change.table_id:
                 yield self._file(change, event.table_id, event.schema, CREATE_TABLE)
-            if isinstance(event, ExchangePartitionEvent):  # the statement stands in the file of the partitioned table
-                other = replace(change, statement="")
-                yield self._file(other, event.other, self._tables.held(event.other).schema, NONE)
-                assert code in (EXCHANGE_PARTITION, NONE)
+            if isinstance(event, ExchangePartitionEvent):  # the statement stands in the file of the partitioned table alone
+                other = self._tables.spelled(event.other)
+                yield self._file(replace(change, statement=""), other, self._tables.held(other).schema or change.schema, NONE)
 
     def _renames(self, change: SchemaChange, renamed: list[RenameTableEvent]) -> Iterator[SchemaFileText]:
         """A file under each new name. TiCDC writes one statement for each of them, too."""
@@ -125,8 +132,7 @@ class StorageMetadataApplier:
         is_plain = read.kind is StatementKind.RENAME_TABLE or not change.statement
         shapes: dict[TableId, TableSchema | None] = {}
         for event in renamed:
-            held = self._tables.held(event.table_id)
-            known = shapes.pop(event.table_id, None) or held.schema
+            known = shapes.pop(event.table_id, None) or self._tables.held(self._tables.spelled(event.table_id)).schema
             shape = change.schema if event.new_table_id == change.table_id else known
             statement = f"RENAME TABLE {event.table_id.quoted} TO {event.new_table_id.quoted}" if is_plain else change.statement
             shapes[event.new_table_id] = shape
@@ -170,3 +176,7 @@ class StorageMetadataApplier:
                     hint=f"Write it with full names: {change.statement}",
                 )
             )
+
+
+def _creates(change: SchemaChange) -> bool:
+    return any(isinstance(event, CreateTableEvent) and event.table_id == change.table_id for event in change.events)

@@ -63,6 +63,7 @@ class StorageSink:
             ChangeDemand.ALL,
             atomic_cut=True,
             bags=True,
+            views=True,
             adopts=self._adopt,
             reserved=Reserved(OWN, "Rename the database"),
         )
@@ -71,12 +72,14 @@ class StorageSink:
         return {}
 
     def check(self) -> list[Check]:
-        """Looks whether the target can be listed."""
+        """Looks whether the target can be listed and, if it is a folder, written to."""
         try:
+            if (refused := self._store.refused()) is not None:
+                return [Check("target", CheckState.FAILED, refused, "Change its permissions, or name another folder.")]
             self._store.folders("")
         except HeadraceError as error:
             return [Check("target", CheckState.FAILED, error.message, error.hint or "")]
-        return [Check("target", CheckState.OK, f"{self._store.name} can be listed")]
+        return [Check("target", CheckState.OK, f"{self._store.name} can be {'written' if self._store.is_local else 'listed'}")]
 
     def check_tables(self, pipeline: str, tables: Sequence[SourceTable]) -> list[Check]:
         """Names that no folder can have."""

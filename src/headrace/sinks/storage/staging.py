@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.formats.encoding import EncodeError
 from headrace.formats.schema_file_encoder import SchemaFileText
-from headrace.model.block import KIND, META_COUNT
+from headrace.model.block import KIND, META_COUNT, in_pieces
 from headrace.model.containment import contained
 from headrace.model.events import RowKind
 from headrace.model.outcome import Problem, WriteOutcome
@@ -120,7 +120,8 @@ class _Files:
     def add(self, change: TableChange) -> None:
         """Encodes a piece. Raises _Unfit, SinkUnreachableError."""
         self._first = self._first or change
-        self._encode(self._updates.taken(change.ordered))
+        for piece in in_pieces(change.ordered, self._writer.output.file_size, change.ordered.num_rows):
+            self._encode(self._updates.taken(piece))
 
     def finished(self) -> Iterator[str]:
         """Writes what is left, and returns the staged files as text."""

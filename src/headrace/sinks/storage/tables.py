@@ -67,6 +67,12 @@ class TargetTables:
         database = self.held(TableId(object_id.database))
         return replace(found, is_over=database.dropped >= found.version)
 
+    def spelled(self, table_id: TableId) -> TableId:
+        """The table under the name that the target has, since the source may use another case. The same name without such a table."""
+        if table_id.is_database or not self.held(table_id).is_over:
+            return table_id
+        return next((name for name in self.names(table_id.database) if name.folded == table_id.folded), table_id)
+
     def names(self, database: str) -> list[TableId]:
         """The tables and views of a database that are not over."""
         written = {table_id for table_id in self._changed if table_id.lies_in(database) and table_id.table}

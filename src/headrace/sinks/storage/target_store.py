@@ -6,7 +6,9 @@ path whole: it is renamed in a folder, and copied by the store's own server in a
 
 from __future__ import annotations
 
+import os
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from headrace.places.object_place import Place
 
 OWN = "_headrace"
 """The folder of what is not published: the ledger, and the files of cuts that are not committed."""
+UNFINISHED = f"{OWN}/unfinished"
+"""The folder of files that are being written, if the target is a folder."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,28 @@ class TargetStore:
     def is_local(self) -> bool:
         return self.place.is_local
 
+    def refused(self) -> str | None:
+        """Why nothing can be written, if the target is a folder; ``None`` if it can, or if only a try would show it."""
+        if not self.is_local:
+            return None
+        with self._reached():
+            existing = next(path for path in (self._root, *self._root.parents) if path.exists())
+            if not existing.is_dir():
+                return f"{existing} is not a folder."
+            require_own_folder(self._root, self.place.what)
+            return None if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written."
+
     def put(self, key: str, *parts: bytes | pa.Buffer) -> None:
         """Writes a file in the place of an existing one."""
         with self._reached():
             if not self.is_local:
                 obstore.put(self._store, key, b"".join(map(bytes, parts)))
                 return
-            path = self._made(key)
-            fresh = path.with_name(f".{path.name}.headrace")
-            with fresh.open("wb") as file:
+            fresh = self._made(f"{UNFINISHED}/{uuid.uuid4().hex}")
+            with fresh.open("xb") as file:
                 for part in parts:
                     file.write(part)
-            fresh.replace(path)
+            fresh.replace(self._made(key))
 
     def read(self, key: str) -> bytes | None:
         """The content of a file; ``None`` if there is none."""
