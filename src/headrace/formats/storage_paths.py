@@ -18,6 +18,8 @@ from headrace.model.table import is_possible_name
 from headrace.model.tso import MAX_TSO
 
 METADATA = "metadata"
+OWN_FOLDER = "_headrace"
+"""The folder in which Headrace's storage sink keeps its ledger and unpublished files. Readers of changes pass over it."""
 _SCHEMA_NAME = re.compile(r"schema_([0-9]+)_([0-9]{10})\.json")
 _LEGACY_SCHEMA_NAME = "schema.json"
 _INDEX_NAME = re.compile(r"CDC(?:_([0-9]{1,40}))?\.index")

@@ -68,7 +68,7 @@ class TargetTables:
         return replace(found, is_over=database.dropped >= found.version)
 
     def spelled(self, table_id: TableId) -> TableId:
-        """The table under the name that the target has, since the source may use another case. The same name without such a table."""
+        """The table under the name that the target has: the source may use another case. The same if there is no such table."""
         if table_id.is_database or not self.held(table_id).is_over:
             return table_id
         return next((name for name in self.names(table_id.database) if name.folded == table_id.folded), table_id)

@@ -19,10 +19,11 @@ import pyarrow as pa
 from obstore.exceptions import NotFoundError
 
 from headrace.errors import SinkUnreachableError
+from headrace.formats.storage_paths import OWN_FOLDER
 from headrace.own_paths import make_own_folder, make_private, require_own_folder
 from headrace.places.object_place import Place
 
-OWN = "_headrace"
+OWN = OWN_FOLDER
 """The folder of what is not published: the ledger, and the files of cuts that are not committed."""
 UNFINISHED = f"{OWN}/unfinished"
 """The folder of files that are being written, if the target is a folder."""

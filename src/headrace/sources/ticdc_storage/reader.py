@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.formats.storage_paths import (
+    OWN_FOLDER,
     DataPath,
     DateSeparator,
     ForeignPath,
@@ -85,7 +86,7 @@ class StorageReader:
             listings = entries_of_many([(folder, recursive) for folder in folders])
             found.extend(file for listed in listings for file in listed.files)
             strays.extend(stray for listed in listings for stray in listed.strays)
-            folders = [folder for listed in listings for folder in listed.folders]
+            folders = [folder for listed in listings for folder in listed.folders if folder != OWN_FOLDER]
         self._strays = tuple(sorted(strays, key=lambda stray: stray.path))
         return tuple(sorted(found, key=lambda file: file.path))
 
