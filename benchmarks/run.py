@@ -95,6 +95,8 @@ class Bench:
         if kind == "MariaDB":
             self.server.fresh()
             return self.server.uri()
+        if kind.startswith("storage"):
+            return f"{self.fresh().as_uri()}?protocol={'csv' if kind.endswith('CSV') else 'canal-json'}"
         return f"duckdb://{self.fresh() / 'bench.duckdb'}" if kind == "DuckDB" else "blackhole://"
 
     def login(self) -> dict[str, Any]:
@@ -110,6 +112,23 @@ class Bench:
 def measure_csv(bench: Bench) -> Iterator[Measurement]:
     """A million changes as CSV."""
     yield from _measure_protocol(bench, "csv")
+
+
+def measure_storage_sink(bench: Bench) -> Iterator[Measurement]:
+    """A million changes as CSV into files of the same layout, against the same to nothing, in turns."""
+    workload = write_orders(bench.fresh(), "csv", bench.changes)
+    found: dict[str, list[float]] = {"nothing": [], "storage as CSV": [], "storage as canal-JSON": []}
+    for _ in range(bench.repeats + 1):
+        for name, times in found.items():
+            run = run_once(bench.engine, workload.uri, bench.target(name), bench.fresh())
+            if run.changes != workload.changes:
+                raise RunFailed(f"{run.changes} changes were read, not {workload.changes}.")
+            times.append(run.seconds)
+    seconds = {name: median(times[1:]) for name, times in found.items()}
+    for name, spent in seconds.items():
+        yield Measurement(f"csv to {name}", workload.changes / spent, RATE_UNIT, details={"run": spent})
+        if name != "nothing":
+            yield Measurement(f"csv to {name}: against nothing", 100 * seconds["nothing"] / spent, "%")
 
 
 def measure_canal_json(bench: Bench) -> Iterator[Measurement]:
@@ -351,6 +370,7 @@ SHORT: dict[str, Measure] = {
     "replay-tracker": measure_replay_tracker,
     "replay-detector": measure_replay_detector,
     "replay-target": measure_replay_target,
+    "storage-sink": measure_storage_sink,
     "encode": measure_encoding,
 }
 LONG: dict[str, Measure] = {"no-local": measure_no_local, "memory": measure_memory, "kafka-memory": measure_kafka_memory}

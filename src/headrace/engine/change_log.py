@@ -31,6 +31,8 @@ WRITTEN_BYTES = 8 << 20
 _WRITTEN_ROWS = 131_072
 
 _SIGN, _CODE = "sign", "code"
+_MIX, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+"""To mix the values of several columns into one number: 2^64 divided by the golden ratio, and half of the bits."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class OrderedChanges:
         if self.rule is Repeats.TRANSACTIONS:
             keep = _of_first_delivery(rows)
         elif self.key:
-            keep = _first_of_equal(rows)
+            keep = _first_of_equal(rows, self.key)
         else:
             keep = self._of_largest_delivery(rows)
         return rows if keep.all() else rows.filter(pa.array(keep))
@@ -157,12 +159,39 @@ def _change_codes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return key_codes(pa.record_batch([rows.column(COMMIT_TS), sign, image], names=list(names)), names)
 
 
-def _first_of_equal(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """The first of equal changes, since a transaction has at most one change of a key."""
-    _, places = np.unique(_change_codes(rows), return_index=True)
-    keep = np.zeros(rows.num_rows, dtype=bool)
-    keep[places] = True
+def _first_of_equal(rows: pa.RecordBatch, key: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """The first of equal changes, since a transaction has at most one change of a key.
+
+    Only changes of one key and commit ts can be equal. So most rows are compared by these alone, and not by all of their columns.
+    """
+    keep = np.ones(rows.num_rows, dtype=bool)
+    suspects = _of_one_key(rows, key)
+    if len(suspects):
+        _, places = np.unique(_change_codes(rows.take(pa.array(suspects))), return_index=True)
+        keep[suspects] = False
+        keep[suspects[places]] = True
     return keep
+
+
+def _of_one_key(rows: pa.RecordBatch, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """The rows, in order, that may have the same key and commit ts as another one that is also added, or also removed.
+
+    A row that is named wrongly costs a comparison and no more.
+    """
+    mixed = rows.column(COMMIT_TS).to_numpy().astype(np.uint64) * _MIX + is_upsert(rows)
+    for name in key:
+        if name in rows.schema.names:
+            mixed = (mixed ^ (mixed >> _HALF)) * _MIX + _codes(rows.column(name))
+    order = np.argsort(mixed, kind="stable")
+    same = np.diff(mixed[order]) == 0
+    return np.sort(order[np.concatenate([same, [False]]) | np.concatenate([[False], same])])
+
+
+def _codes(values: pa.Array) -> npt.NDArray[np.uint64]:
+    """A number for each value, equal for equal values."""
+    if pa.types.is_integer(values.type) and not values.null_count:
+        return np.asarray(values.to_numpy()).astype(np.uint64)
+    return key_codes(pa.record_batch([values], names=[_CODE]), (_CODE,)).astype(np.uint64)
 
 
 def _deletions_first(rows: pa.RecordBatch, key: tuple[str, ...]) -> pa.RecordBatch:
