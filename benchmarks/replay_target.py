@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
@@ -26,8 +26,8 @@ from servers import MariaDb
 
 CONNECTIONS = 4
 _ROWS = 5
-_COMMIT = 51
-"""So many transactions of five rows are one of the target, as in replay."""
+_COMMIT_ROWS = 1_024
+"""So many rows are in a transaction of the target, as in replay: old images count as rows."""
 _T = TableId("bench_replay", "t")
 _COLUMNS = (
     Column("id", ColumnType(TypeKind.BIGINT), False, True),
@@ -39,10 +39,10 @@ _SCHEMA = TableSchema(_T, _COLUMNS, ("id",), (Index("code", ("code",), unique=Tr
 _CREATE = "CREATE TABLE bench_replay.t (id BIGINT PRIMARY KEY, code BIGINT NOT NULL UNIQUE, name VARCHAR(40), price DECIMAL(12,2))"
 
 
-def measure(server: MariaDb, count: int, repeats: int) -> Iterator[Measurement]:
-    """Transactions of five rows each, a second: as many that insert and that update."""
+def measure(server: MariaDb, counts: Mapping[RowKind, int], repeats: int) -> Iterator[Measurement]:
+    """Transactions of five rows each, a second: so many that insert, and that update."""
     uri = server.uri(any_database=True, apply="replay", replay_connections=CONNECTIONS)
-    for kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+    for kind, count in counts.items():
         block = _block(count, kind)
         spent: dict[str, list[float]] = {"script": [], "replay": [], "converge": []}
         for _ in range(repeats):
@@ -95,10 +95,11 @@ def _commits(block: ChangeBlock) -> Iterator[list[bytes]]:
     """The statements of each transaction of the target."""
     keys = unique_keys_of(_SCHEMA)
     whole, conflicts = Transactions.of(block), ConflictKeys(_SCHEMA, keys, old_images=True)
-    for start in range(0, len(whole), _COMMIT):
-        part = whole.part(start, min(start + _COMMIT, len(whole)))
+    each = max(1, _COMMIT_ROWS * len(whole) // block.num_rows)
+    for start in range(0, len(whole), each):
+        part = whole.part(start, min(start + each, len(whole)))
         (changes,) = row_changes(part, conflicts, keys, in_order=False)
-        yield [s.text for s in statements(_SCHEMA, part.block.batch, changes, most_bytes=1 << 20, most_rows=256)]
+        yield [s.text for s in statements(_SCHEMA, part.block.batch, changes, most_bytes=1 << 20, most_rows=_COMMIT_ROWS)]
 
 
 def _script(server: MariaDb, commits: Sequence[Sequence[bytes]]) -> float:

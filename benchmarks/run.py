@@ -36,6 +36,7 @@ from benchmarks.workload import (
 )
 from headrace.engine.spark import SparkEngine, session_settings
 from headrace.errors import HeadraceError
+from headrace.model.events import RowKind
 from headrace.testing.ticdc_options import Protocol
 from kafka_server import running_kafka
 from servers import MariaDb, running_mariadb
@@ -45,7 +46,7 @@ _CHANGES = 1_000_000
 _WARM_CHANGES = 150_000
 _BINLOG_CHANGES = 60_000
 _REPLAYED = 100_000
-_REPLAYED_INTO = 40_000
+_REPLAYED_INTO = {RowKind.INSERT: 200_000, RowKind.UPDATE_AFTER: 40_000}
 _TABLES = 1_000
 _ROWS_PER_TABLE = 100
 _STREAM_CUTS = 100

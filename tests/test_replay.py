@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 
+import pymysql
 import pytest
 from pymysql.cursors import DictCursor
 
@@ -242,6 +243,28 @@ def test_a_row_that_the_target_lacks_stops_the_table(change: str, runs: SinkRuns
     assert "the target does not have the row" in sentence
     assert "id=2" in sentence
     assert len(rows_of(mariadb, "SELECT * FROM shop.seats WHERE points = 1")) == 2
+
+
+def test_a_server_that_takes_one_statement_at_a_time_is_written_to_as_well(
+    runs: SinkRuns, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a proxy in front of it. A part of the statements may be executed by then."""
+    together, tried = MySqlSession.run_together, list[int]()
+
+    def run_first(session: MySqlSession, texts: Sequence[bytes]) -> list[tuple[int, int]]:
+        together(session, texts[:1])
+        tried.append(session.connection_id)
+        raise pymysql.err.ProgrammingError(1064, "You have an error in your SQL syntax near ';'")
+
+    monkeypatch.setattr(MySqlSession, "run_together", run_first)
+    seating = Seating(seats(runs, mariadb), 3)
+    seating.transactions(60)
+    runs.applied()
+    seen = Counter(
+        (str(r["what"]), int(str(r["row_id"])), int(str(r["points"]))) for r in rows_of(mariadb, "SELECT * FROM shop.audit")
+    )
+    assert not seating.expected - seen
+    assert len(tried) <= 3 * 3  # once for each connection and cut
 
 
 def test_an_update_that_changes_nothing_finds_its_row(runs: SinkRuns, mariadb: MariaDb) -> None:

@@ -90,6 +90,18 @@ def test_a_single_dependency_picks_its_worker_at_once() -> None:
     assert feed.take_all() == [[3], []]
 
 
+def test_transactions_are_free_if_they_depend_on_nothing_that_is_pending() -> None:
+    feed = Feed(workers=1)
+    feed.add([DML[0]], [DML[5]])
+    feed.add([Change(None, row(7, 8))], [Change(row(7, 8), None)], first_ts=3)
+    taken = feed.detector.take(0)
+    assert taken is not None
+    assert [(assigned.numbers.tolist(), assigned.is_free) for assigned in taken] == [([0, 1], True), ([0, 1], False)]
+    feed.detector.acknowledge(0)
+    feed.add([DML[3]], first_ts=5)  # deletes what is executed
+    assert [assigned.is_free for assigned in feed.detector.take(0) or ()] == [True]
+
+
 def test_what_is_executed_binds_to_no_worker() -> None:
     feed = Feed(workers=2)
     feed.add([DML[0]])

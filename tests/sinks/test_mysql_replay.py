@@ -54,6 +54,16 @@ def test_transactions_that_do_not_depend_on_each_other_share_statements() -> Non
     ]
 
 
+def test_updates_go_together_as_statements_of_their_own() -> None:
+    block = block_of(SHAPE, [(1, [Change(row(n), row(n, name=";'")) for n in range(5)])])
+    whole, keys = Transactions.of(block), ConflictKeys(SHAPE, KEYS, old_images=True)
+    (changes,) = row_changes(whole, keys, KEYS, in_order=False)
+    found = list(statements(SHAPE, block.batch, changes, most_bytes=1 << 20, most_rows=100, most_updates=3))
+    assert [statement.affects for statement in found] == [[1, 1, 1], [1, 1]]
+    one = "UPDATE `d`.`t` SET `id` = {0}, `seat` = {0}, `name` = ';\\'' WHERE `id` = {0}"
+    assert found[1].text.decode() == ";".join(one.format(n) for n in (3, 4))
+
+
 def test_a_transaction_that_takes_what_another_one_frees_comes_behind_it() -> None:
     found = texts([Change(row(1, seat=7), None)], [Change(None, row(2, seat=8))], [Change(None, row(3, seat=7))])
     assert found == [

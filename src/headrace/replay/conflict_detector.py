@@ -26,10 +26,14 @@ _BY_NODE = attrgetter("node")
 
 @dataclass(frozen=True)
 class Assigned:
-    """Transactions for one worker: ``numbers`` (int64) of ``transactions``, in the order in which they run."""
+    """Transactions for one worker: ``numbers`` (int64) of ``transactions``, in the order in which they run.
+
+    ``is_free``: when they were added, none depended on another one, nor on any that was pending.
+    """
 
     transactions: Transactions
     numbers: Numbers
+    is_free: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -45,11 +49,12 @@ class _Batch:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A place in a worker's queue."""
+    """A place in a worker's queue. ``is_free``: see :class:`Assigned`."""
 
     batch: _Batch
     numbers: list[int]
     rows: int
+    is_free: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -176,7 +181,7 @@ class ConflictDetector:
             stop = max(int(ends.searchsorted(rows_before + rows_each, side="right")), start + 1)
             chunk, rows, worker = numbers[start:stop], int(ends[stop - 1]) - rows_before, self._least_busy()
             self._worker_of.update(zip((chunk + batch.first).tolist(), repeat(worker), strict=False))
-            self._put(worker, _Entry(batch, chunk.tolist(), rows))
+            self._put(worker, _Entry(batch, chunk.tolist(), rows, is_free=True))
             start, rows_before = stop, rows_before + rows
 
     def _least_busy(self) -> int:
@@ -194,6 +199,7 @@ class ConflictDetector:
         rows, entries = batch.lengths[number], self._queues[worker].entries
         if entries and entries[-1].batch is batch and entries[-1].rows + rows <= self._most_rows:
             entries[-1].numbers.append(number)
+            entries[-1].is_free = False
             entries[-1].rows += rows
             self._rows[worker] += rows
         else:
@@ -238,7 +244,7 @@ class ConflictDetector:
                 rows += queue.entries[0].rows
                 taken.append(queue.entries.popleft())
             queue.taken += taken
-        return [Assigned(entry.batch.events.transactions, np.array(entry.numbers, dtype=np.int64)) for entry in taken]
+        return [Assigned(e.batch.events.transactions, np.array(e.numbers, dtype=np.int64), e.is_free) for e in taken]
 
     def acknowledge(self, worker: int) -> None:
         """All that the worker took is durable. Calls the callbacks of the events, then lets go what waited for them."""

@@ -6,7 +6,7 @@ names them all, so a run that ends in the middle of a cut leaves none to execute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.model.table import TableId
@@ -37,11 +37,16 @@ class ReplayedRows:
 
     def put(self, session: SqlSession, pipeline: str, table_id: TableId, commit_ts: Iterable[int]) -> None:
         """Records transactions of one of the source's tables (TSO), each of which was not recorded before."""
+        for statement, parameters in self.records(pipeline, table_id, commit_ts):
+            session.execute(statement, parameters)
+
+    def records(self, pipeline: str, table_id: TableId, commit_ts: Iterable[int]) -> Iterator[tuple[str, tuple[object, ...]]]:
+        """The statements of :meth:`put`, each with its parameters. Each inserts one row."""
         found = sorted(commit_ts)
         for first in range(0, len(found), _MOST):
             some = found[first : first + _MOST]
             others = ",".join(str(ts - some[0]) for ts in some[1:])
-            session.execute(
+            yield (
                 f"INSERT INTO {self.place(LedgerPart.REPLAYED)} ({', '.join(_TABLE)}, first_ts, last_ts, others)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 (*_key(pipeline, table_id), some[0], some[-1], others),

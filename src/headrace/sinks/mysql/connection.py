@@ -50,17 +50,18 @@ class MySqlSession:
     """
 
     def __init__(
-        self, settings: MySqlSettings, *, ddl: bool = False, counts_found: bool = False, interruption: Interruption | None = None
+        self, settings: MySqlSettings, *, ddl: bool = False, for_replay: bool = False, interruption: Interruption | None = None
     ) -> None:
         """``interruption`` is the signal with which the session's statements are ended.
 
-        With ``counts_found``, an UPDATE affects the rows that it finds, even if they were like that before.
+        With ``for_replay``, an UPDATE affects the rows that it finds, even if they were like that before, and the session has
+        :meth:`run_together`.
         """
         self._settings, self._interruption = settings, interruption
         self.is_tidb = False  # until the server's version is known
         self.collations: set[str] = set()
         """Collations that the server is known to have."""
-        self._connection = _connect(settings, autocommit=ddl, counts_found=counts_found)
+        self._connection = _connect(settings, autocommit=ddl, for_replay=for_replay)
         try:
             self._configure(settings, ddl=ddl)
             self._connection.still_runs = self._still_runs
@@ -137,9 +138,7 @@ class MySqlSession:
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """Runs one statement, in which ``?`` stands for each parameter. Returns its rows. Raises PyMySQL's errors."""
         with self._connection.cursor() as cursor:
-            if parameters:
-                statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
-            self._send(cursor, statement)
+            self._send(cursor, self.text(statement, parameters))
             with understood():
                 if cursor.description is None and _ASKS.match(statement):
                     raise ValueError("a question without a result")  # such is the response of a proxy under maintenance
@@ -186,13 +185,34 @@ class MySqlSession:
             cursor.execute(statement)
             self._require_wanted()
 
+    def run_together(self, statements: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Runs complete statements in one round trip. Returns the number of rows that each affected, and of its warnings.
+
+        An element may itself hold several statements with ``;`` between them. The server stops at the first one that it refuses,
+        whose error is raised. That a killed DELETE or UPDATE changes nothing is not looked at: see :meth:`_send`.
+        """
+        self._require_wanted()
+        with self._connection.cursor() as cursor:
+            cursor.execute(b";".join(statements))
+            done = [(int(cursor.rowcount), int(cursor.warning_count))]
+            while cursor.nextset():
+                done.append((int(cursor.rowcount), int(cursor.warning_count)))
+        return done
+
     def affect(self, statement: str | bytes, parameters: Sequence[object] = ()) -> int:
         """Runs one statement, with parameters as :meth:`execute` takes them. Returns the number of rows that it changed."""
+        if parameters:
+            assert isinstance(statement, str), "only a text has places for parameters"
+            statement = self.text(statement, parameters)
         with self._connection.cursor() as cursor:
-            if parameters:
-                assert isinstance(statement, str), "only a text has places for parameters"
-                statement = cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters))
             return self._send(cursor, statement)
+
+    def text(self, statement: str, parameters: Sequence[object] = ()) -> str:
+        """The statement with its parameters in place of each ``?``."""
+        if not parameters:
+            return statement
+        with self._connection.cursor() as cursor:
+            return str(cursor.mogrify(statement.replace("%", "%%").replace("?", "%s"), tuple(parameters)))
 
     def _send(self, cursor: Any, statement: str | bytes) -> int:
         """Runs a statement. Returns the number of rows that it changed or returned.
@@ -307,9 +327,9 @@ def _codec(name: str) -> codecs.CodecInfo | None:
 codecs.register(_codec)
 
 
-def _connect(settings: MySqlSettings, *, autocommit: bool, counts_found: bool) -> LoadingConnection:
+def _connect(settings: MySqlSettings, *, autocommit: bool, for_replay: bool) -> LoadingConnection:
     try:
-        connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit, counts_found=counts_found)
+        connection = _opened(settings, silence=settings.silence_timeout, autocommit=autocommit, for_replay=for_replay)
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
         raise _unreachable(settings, error) from None
     # A definition may contain bytes that are not UTF-8, in the default of a BINARY column.
@@ -317,7 +337,7 @@ def _connect(settings: MySqlSettings, *, autocommit: bool, counts_found: bool) -
     return connection
 
 
-def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True, counts_found: bool = False) -> LoadingConnection:
+def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True, for_replay: bool = False) -> LoadingConnection:
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -327,7 +347,7 @@ def _opened(settings: MySqlSettings, *, silence: float, autocommit: bool = True,
         "autocommit": autocommit,
         "connect_timeout": settings.connect_timeout,
         "program_name": "headrace",
-        "client_flag": CLIENT.FOUND_ROWS if counts_found else 0,
+        "client_flag": CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS if for_replay else 0,
     }
     if settings.ssl_ca:
         options["ssl"] = tls.context(settings)

@@ -124,14 +124,9 @@ class Fence:
 
         Raises FencedError if another run or attempt has begun, and TransientError if another task of this attempt took the slot.
         """
-        key = (context.pipeline, context.slot)
-        found = session.affect(
-            f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ? AND epoch = ? AND attempt = ?"
-            " AND connection_id = ?",
-            (*key, context.epoch, context.attempt, session.connection_id),
-        )
-        if found:
+        if session.affect(*self.proof(context, session.connection_id)):
             return
+        key = (context.pipeline, context.slot)
         rows = session.execute(
             f"SELECT epoch, attempt, connection_id FROM {self._slots} WHERE pipeline = ? AND slot = ?"
             f"{self.ledger.dialect.for_update}",
@@ -144,6 +139,14 @@ class Fence:
         if rows[0][2] != session.connection_id:
             raise TransientError(f"Another task took writer slot {context.slot} of pipeline {context.pipeline!r}.")
         raise pymysql.err.OperationalError(INTERRUPTED, "The count of a slot's transactions was interrupted")
+
+    def proof(self, context: WriterContext, connection_id: int) -> tuple[str, tuple[object, ...]]:
+        """The statement of :meth:`prove` and its parameters. It affects one row if the slot is this connection's."""
+        return (
+            f"UPDATE {self._slots} SET commits = commits + 1 WHERE pipeline = ? AND slot = ? AND epoch = ? AND attempt = ?"
+            " AND connection_id = ?",
+            (context.pipeline, context.slot, context.epoch, context.attempt, connection_id),
+        )
 
     def require_commits(self, session: MySqlSession, pipeline: str, expected: Mapping[int, int]) -> None:
         """Raises TargetWentBackError if a slot lacks transactions that its writers have committed (slot -> count)."""

@@ -51,8 +51,8 @@ from headrace.sinks.sql_ledger import SqlLedger
 
 _QUOTA = 32 << 20
 """How many bytes of a table's rows are pending, at most, unless one transaction is larger."""
-_COMMIT_ROWS = 256
-"""How many rows a transaction of the target has, unless one of the source has more. TiCDC has the same."""
+_COMMIT_ROWS = 1024
+"""How many rows a transaction of the target has, unless one of the source has more. TiCDC has 256, and 2,048 at most."""
 _SLOTS_A_TASK = 1_000
 _T = TypeVar("_T")
 _DIFFERS = "Something else changed the target's table, or it did not begin with the source's rows. Load it anew as of a commit ts, "
@@ -76,7 +76,7 @@ class ReplayWriter:
         # Slots below zero, since those from zero on are the tasks'. -1 is that of schema changes.
         numbers = (-_SLOTS_A_TASK * (context.slot + 1) - n for n in range(self._settings.replay_connections))
         self._slots = tuple(
-            WriterSlot(self._settings, self._claim, replace(context, slot=number), counts_found=True) for number in numbers
+            WriterSlot(self._settings, self._claim, replace(context, slot=number), for_replay=True) for number in numbers
         )
 
     def write(self, changes: Iterable[TableChange], commit: CutCommit | None) -> list[WriteOutcome]:
@@ -218,10 +218,14 @@ class _TransactionWriter:
     def __init__(self, slot: WriterSlot, table: _Table, keys: ConflictKeys, *, follows: bool) -> None:
         self._slot, self._table, self._keys, self._follows = slot, table, keys, follows
         self._ledger = SqlLedger(MYSQL, table.ledger_database)
+        self._are_independent = False
+        self._runs_together = True
+        """Until that was in vain and nothing was refused: the server, or a proxy, may not take it, or each statement may warn."""
 
     def write(self, assigned: Sequence[Assigned]) -> None:
         """See ``TransactionWriter.write``. Raises refusal.Refused with the first transaction that the target refuses."""
         transactions = _joined(assigned)
+        self._are_independent = all(part.is_free for part in assigned)
         try:
             self._take_slot()
             if self._follows:
@@ -261,6 +265,9 @@ class _TransactionWriter:
 
     def _execute(self, transactions: Transactions) -> None:
         """Executes them in one transaction of the target, or one by one where that is refused, to find the first that is."""
+        if self._runs_together and self._commit_together(transactions):
+            return
+        self._runs_together = False
         try:
             self._commit(transactions, row_by_row=False)
         except refusal.Unforeseen:
@@ -270,17 +277,57 @@ class _TransactionWriter:
             for number in range(len(transactions)):
                 self._commit(transactions.part(number, number + 1), row_by_row=True)
 
+    def _commit_together(self, transactions: Transactions) -> bool:
+        """Commits if each statement does what it has to, in as few round trips as possible.
+
+        Otherwise it changes nothing and returns false: :meth:`_commit` finds out why.
+        """
+        session = self._slot.connected()
+        try:
+            with refusal.of_one_table(self._table.table_id, session):
+                trips = _round_trips(self._texts(session, transactions), most_bytes(session))
+                fits = all(_run_together(session, some) for some in trips)
+        except refusal.Unforeseen:
+            raise
+        except refusal.Refused:
+            fits = False
+        if fits:
+            self._slot.commit()
+        else:
+            session.rollback()
+        return fits
+
+    def _texts(self, session: MySqlSession, transactions: Transactions) -> Iterator[tuple[bytes, list[int]]]:
+        """All statements of a commit, with how many rows each has to affect."""
+        for statement, _ in self._statements(transactions, session, most_rows=_COMMIT_ROWS, most_updates=_COMMIT_ROWS):
+            yield statement.text, statement.affects
+        commit_ts = transactions.commit_ts.tolist()
+        for text, parameters in self._ledger.replayed.records(self._slot.context.pipeline, self._table.table_id, commit_ts):
+            yield session.text(text, parameters).encode(), [1]
+        yield self._slot.proof().encode(), [1]
+
+    def _statements(
+        self, transactions: Transactions, session: MySqlSession, *, most_rows: int, most_updates: int = 1
+    ) -> Iterator[tuple[RowStatement, Transactions]]:
+        """The statements in their order, each with the transactions that it may be of."""
+        limits = {"most_bytes": most_bytes(session), "most_rows": most_rows, "most_updates": most_updates}
+        for start, stop in self._groups(transactions):
+            group = transactions.part(start, stop)
+            for changes in row_changes(group, self._keys, self._table.keys, in_order=self._table.in_order):
+                for statement in statements(self._table.schema, group.block.batch, changes, **limits):
+                    yield statement, group
+
+    def _groups(self, transactions: Transactions) -> list[tuple[int, int]]:
+        """Ranges of transactions of which none depends on another one of its range."""
+        if self._are_independent:
+            return [(0, len(transactions))]
+        return independent_groups(self._keys.touched(transactions), len(transactions))
+
     def _commit(self, transactions: Transactions, *, row_by_row: bool) -> None:
         session = self._slot.connected()
-        limits = {"most_bytes": most_bytes(session), "most_rows": 1 if row_by_row else _COMMIT_ROWS}
-        touched = self._keys.touched(transactions)
         with refusal.of_one_table(self._table.table_id, session):
-            for start, stop in independent_groups(touched, len(transactions)):
-                group = transactions.part(start, stop)
-                target, rows = self._table.schema, group.block.batch
-                for changes in row_changes(group, self._keys, self._table.keys, in_order=self._table.in_order):
-                    for statement in statements(target, rows, changes, **limits):
-                        self._run(session, statement, group)
+            for statement, group in self._statements(transactions, session, most_rows=1 if row_by_row else _COMMIT_ROWS):
+                self._run(session, statement, group)
         context = self._slot.context
         self._ledger.replayed.put(session, context.pipeline, self._table.table_id, transactions.commit_ts.tolist())
         try:
@@ -308,6 +355,26 @@ class _TransactionWriter:
             raise pymysql.err.OperationalError(INTERRUPTED, "An UPDATE was interrupted and changed nothing")
         missing = Problem(target.table_id, "the target does not have the row.", hint=_loading(self._table.table_id))
         raise _named(refusal.Refused(missing), statement, group)
+
+
+def _round_trips(texts: Iterable[tuple[bytes, list[int]]], limit: int) -> Iterator[list[tuple[bytes, list[int]]]]:
+    """Puts statements together, up to so many bytes; a longer one is alone."""
+    some: list[tuple[bytes, list[int]]] = []
+    length = 0
+    for text, affects in texts:
+        if some and length + len(text) > limit:
+            yield some
+            some, length = [], 0
+        some.append((text, affects))
+        length += len(text) + 1
+    if some:
+        yield some
+
+
+def _run_together(session: MySqlSession, texts: Sequence[tuple[bytes, list[int]]]) -> bool:
+    """Runs statements in one round trip. Returns whether each affected as many rows as it has to, without a warning."""
+    done = session.run_together([text for text, _ in texts])
+    return done == [(count, 0) for _, affects in texts for count in affects]
 
 
 def _named(refused: refusal.Refused, statement: RowStatement, group: Transactions) -> refusal.Refused:

@@ -22,7 +22,7 @@ from headrace.replay.conflict_keys import ConflictKeys, UniqueKey
 from headrace.replay.slots import Touched, sharing
 from headrace.replay.transactions import Transactions
 from headrace.sinks.mysql.row_statements import deletions, insertions
-from headrace.sinks.mysql.text import literals, quote_name
+from headrace.sinks.mysql.text import batches, literals, quote_name
 from headrace.sinks.mysql.types import qualified
 
 Numbers = npt.NDArray[np.int64]
@@ -38,13 +38,21 @@ class StatementKind(StrEnum):
 
 @dataclass(frozen=True)
 class RowStatement:
-    """A statement about these rows: deleted ones by their key, new ones as they come to be. It must affect each of them."""
+    """A statement about these rows: deleted ones by their key, new ones as they come to be. It must affect each of them.
+
+    ``text`` may be several UPDATEs, one for each row, with ``;`` between them.
+    """
 
     kind: StatementKind
     text: bytes
     rows: pa.Table
     finds: str = ""
-    """Of an UPDATE: the SELECT that finds its row."""
+    """Of an UPDATE of one row: the SELECT that finds it."""
+
+    @property
+    def affects(self) -> list[int]:
+        """How many rows each statement of the text has to affect."""
+        return [1] * self.rows.num_rows if self.kind is StatementKind.UPDATE else [self.rows.num_rows]
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,8 @@ def row_changes(
     itself.
     """
     block = transactions.block
-    images = _images(block.batch)
+    kinds = block.batch.column(KIND).to_numpy(zero_copy_only=False)
+    images = _images(block.batch) if (kinds != RowKind.INSERT).any() else _insertions(len(kinds))
     if in_order and _shared(block, images, keys).any():
         for number in range(len(images.new)):
             yield _at_once(images.only(np.array([number])), np.zeros(1, dtype=np.bool_))
@@ -103,6 +112,10 @@ class _Images:
     def any(self) -> Numbers:
         """A row of each change: the new one if there is one."""
         return np.where(self.new < 0, self.old, self.new)
+
+
+def _insertions(count: int) -> _Images:
+    return _Images(np.full(count, -1, dtype=np.int64), np.arange(count), np.zeros(count, dtype=np.bool_))
 
 
 def _images(rows: pa.RecordBatch) -> _Images:
@@ -149,6 +162,8 @@ def _handed_on(block: ChangeBlock, images: _Images, keys: ConflictKeys, unique_k
     """Which of the updates give up, or take, a unique value that another one takes or gives up."""
     found = np.zeros(len(images.new), dtype=np.bool_)
     paired = np.flatnonzero((images.old >= 0) & (images.new >= 0))
+    if not len(paired) and not images.alone.any():
+        return found
     names = {folded_name(part.column) for key in unique_keys for part in key.parts}
     moves = np.zeros(len(paired), dtype=np.bool_)
     for name in block.batch.schema.names[META_COUNT:]:
@@ -181,41 +196,46 @@ def _differ(values: pa.Array, one: Numbers, other: Numbers) -> npt.NDArray[np.bo
 
 
 def statements(
-    target: TableSchema, rows: pa.RecordBatch, changes: RowChanges, *, most_bytes: int, most_rows: int
+    target: TableSchema, rows: pa.RecordBatch, changes: RowChanges, *, most_bytes: int, most_rows: int, most_updates: int = 1
 ) -> Iterator[RowStatement]:
-    """The statements for changes of a block's rows, in the order in which they run. A row larger than ``most_bytes`` is alone."""
+    """The statements for changes of a block's rows, in the order in which they run. A row larger than ``most_bytes`` is alone.
+
+    ``most_rows`` bounds the rows of a DELETE or INSERT, ``most_updates`` the UPDATEs of a text.
+    """
     table = pa.Table.from_batches([rows])
     carried = frozenset(table.column_names)
     written = [column for column in target.written_columns if column.name in carried]
     key = [target.column(name) for name in target.handle_key]
-    for text, some in deletions(target.table_id, key, _taken(table, changes.deletes, key), most_bytes, most_rows):
-        yield RowStatement(StatementKind.DELETE, text, some)
-    yield from _updates(target, _taken(table, changes.old, key), _taken(table, changes.new, written), key, written)
-    inserts = _taken(table, changes.inserts, written)
-    for text, some in insertions(StatementKind.INSERT, target.table_id, written, inserts, most_bytes, most_rows):
-        yield RowStatement(StatementKind.INSERT, text, some)
+    if len(changes.deletes):
+        for text, some in deletions(target.table_id, key, _taken(table, changes.deletes, key), most_bytes, most_rows):
+            yield RowStatement(StatementKind.DELETE, text, some)
+    if len(changes.new):
+        yield from _updates(target, _taken(table, changes.old, key), _taken(table, changes.new, written), most_bytes, most_updates)
+    if len(changes.inserts):
+        inserts = _taken(table, changes.inserts, written)
+        for text, some in insertions(StatementKind.INSERT, target.table_id, written, inserts, most_bytes, most_rows):
+            yield RowStatement(StatementKind.INSERT, text, some)
 
 
 def _taken(table: pa.Table, numbers: Numbers, columns: Sequence[Column]) -> pa.Table:
-    return table.select([column.name for column in columns]).take(pa.array(numbers)).combine_chunks()
+    selected = table.select([column.name for column in columns])
+    return selected if np.array_equal(numbers, np.arange(table.num_rows)) else selected.take(pa.array(numbers)).combine_chunks()
 
 
-def _updates(
-    target: TableSchema, old: pa.Table, new: pa.Table, key: Sequence[Column], written: Sequence[Column]
-) -> Iterator[RowStatement]:
-    if not new.num_rows:
-        return
-    nothing = pa.scalar("", pa.large_string())
-    identity = pc.binary_join_element_wise(*_assigned(old, key, " AND "), nothing)
-    values = pc.binary_join_element_wise(*_assigned(new, written, ", "), nothing)
+def _updates(target: TableSchema, old: pa.Table, new: pa.Table, most_bytes: int, most_updates: int) -> Iterator[RowStatement]:
+    """``old`` has the columns of the key, ``new`` those that are written."""
     name = qualified(target.table_id)
-    for number, (where, assignments) in enumerate(zip(identity.to_pylist(), values.to_pylist(), strict=True)):
-        text = f"UPDATE {name} SET {assignments} WHERE {where}".encode()
-        yield RowStatement(StatementKind.UPDATE, text, new.slice(number, 1), f"SELECT 1 FROM {name} WHERE {where} FOR UPDATE")
+    update, where, end, nothing = (pa.scalar(text, pa.large_string()) for text in (f"UPDATE {name} SET ", " WHERE ", ";", ""))
+    identity = pc.binary_join_element_wise(*_assigned(target, old, " AND "), nothing)
+    texts = pc.binary_join_element_wise(update, *_assigned(target, new, ", "), where, identity, end, nothing)
+    for start, count, text in batches(texts, most_updates, most_bytes):
+        finds = f"SELECT 1 FROM {name} WHERE {identity[start].as_py()} FOR UPDATE" if count == 1 else ""
+        yield RowStatement(StatementKind.UPDATE, text, new.slice(start, count), finds)
 
 
-def _assigned(rows: pa.Table, columns: Sequence[Column], between: str) -> list[pa.Array | pa.Scalar]:
+def _assigned(target: TableSchema, rows: pa.Table, between: str) -> list[pa.Array | pa.Scalar]:
     """The parts of ``a`` = literal, ``b`` = literal for each row."""
+    columns = [target.column(name) for name in rows.column_names]
     parts: list[pa.Array | pa.Scalar] = []
     for number, column in enumerate(columns):
         before = f"{between if number else ''}{quote_name(column.name)} = "

@@ -19,10 +19,10 @@ from headrace.sinks.sql_ledger import SqlLedger
 class WriterSlot:
     """The session of one writer, whose commits the fence checks and counts. Used by one thread."""
 
-    def __init__(self, settings: MySqlSettings, claim: Claim, context: WriterContext, *, counts_found: bool = False) -> None:
-        """``claim`` is the run's hold on the ledger; ``counts_found``: see :class:`MySqlSession`."""
+    def __init__(self, settings: MySqlSettings, claim: Claim, context: WriterContext, *, for_replay: bool = False) -> None:
+        """``claim`` is the run's hold on the ledger; ``for_replay``: see :class:`MySqlSession`."""
         self._settings, self._claim, self._context = settings, claim, context
-        self._counts_found = counts_found
+        self._for_replay = for_replay
         self._fence = Fence(SqlLedger(MYSQL, settings.ledger_database))
         self._session: MySqlSession | None = None
         self._former: Former | None = None
@@ -46,7 +46,7 @@ class WriterSlot:
         Raises SinkUnreachableError, and as ``Fence.enter``.
         """
         if self._session is None:
-            session = MySqlSession(self._settings, counts_found=self._counts_found)
+            session = MySqlSession(self._settings, for_replay=self._for_replay)
             try:
                 if self._former is not None:
                     # If the network failed, the server may not have noticed: the lost connection still locks the rows.
@@ -64,6 +64,11 @@ class WriterSlot:
     def prove(self) -> None:
         """The last statements before a commit. Raises as ``Fence.prove``."""
         self._fence.prove(self.connected(), self._context)
+
+    def proof(self) -> str:
+        """The statement of :meth:`prove`, for ``run_together``. Only if it affects one row, the transaction may be committed."""
+        session = self.connected()
+        return session.text(*self._fence.proof(self._context, session.connection_id))
 
     def commit(self) -> None:
         """Commits what was proved. After an error it may be committed or not."""
