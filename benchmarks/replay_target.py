@@ -16,12 +16,14 @@ from headrace.model.table import Column, Index, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.replay.conflict_keys import ConflictKeys, unique_keys_of
 from headrace.replay.transactions import Transactions
-from headrace.sinks.base import TableChange, WriterContext
+from headrace.sinks.base import TableChange, UnitWriter, WriterContext
+from headrace.sinks.mysql.applying import ReplayedTables
 from headrace.sinks.mysql.replay import ReplayWriter
 from headrace.sinks.mysql.replay_statements import row_changes, statements
-from headrace.sinks.mysql.settings import read_settings
+from headrace.sinks.mysql.settings import MySqlSettings, read_settings
 from headrace.sinks.mysql.sink import open_sink
 from headrace.sinks.mysql.writer import MySqlWriter
+from headrace.sinks.sql_claim import Claim
 from servers import MariaDb
 
 CONNECTIONS = 4
@@ -66,7 +68,7 @@ def _works(server: MariaDb, uri: str, block: ChangeBlock) -> dict[str, Callable[
     net = [TableChange(_T, 1, _SCHEMA, empty, new, rows.slice(0, 0))]
     return {
         "script": lambda: _script(server, commits),
-        "replay": lambda: _write(uri, ReplayWriter, changes),
+        "replay": lambda: _write(uri, _replay_writer, changes),
         "converge": lambda: _write(uri, MySqlWriter, net),
     }
 
@@ -120,7 +122,11 @@ def _script(server: MariaDb, commits: Sequence[Sequence[bytes]]) -> float:
     return time.perf_counter() - begun
 
 
-def _write(uri: str, make: type[ReplayWriter] | type[MySqlWriter], changes: Sequence[TableChange]) -> float:
+def _replay_writer(settings: MySqlSettings, claim: Claim) -> ReplayWriter:
+    return ReplayWriter(settings, claim, ReplayedTables(settings.apply))
+
+
+def _write(uri: str, make: Callable[[MySqlSettings, Claim], UnitWriter], changes: Sequence[TableChange]) -> float:
     with open_sink(uri) as sink:
         state = sink.ledger.acquire("bench-replay", "bench", "", 0)
         writer = make(read_settings(uri), sink.ledger.own_claim())

@@ -17,6 +17,7 @@ from headrace.model.policy import ChangeKind, Policy
 from headrace.model.table import TableId
 from headrace.pipeline import runner
 from headrace.pipeline.definition import Definition, Settings, parse_count, read_settings
+from headrace.sinks.mysql.settings import read_settings as mysql_settings
 from headrace.testing.shop import write_shop
 
 WHOLE = """\
@@ -78,6 +79,23 @@ def test_what_is_left_open_is_as_on_the_command_line(tmp_path: Path) -> None:
         assert read_settings(written(tmp_path, text)) == Settings(source="file:///cf?protocol=csv")
     made = Settings(source="file:///cf").definition(RunOptions())
     assert without_function(made) == without_function(Definition("file:///cf"))
+
+
+@pytest.mark.parametrize("uri", ["mysql://db:3306/", "mysql://db/?timeout=5s"])
+def test_how_tables_are_applied_becomes_a_part_of_the_uri(uri: str, tmp_path: Path) -> None:
+    sink = f"sink:\n  uri: {uri}\n  apply: auto\n  apply-tables:\n    shop.*: replay\n    shop.l?g: converge\n"
+    read = read_settings(written(tmp_path, LEAST + sink)).definition(RunOptions(once=True)).sink
+    assert read.startswith(uri)
+    found = mysql_settings(read)
+    assert found.connect_timeout == (5 if "timeout" in uri else 10)
+    assert found.apply == mysql_settings("mysql://db/?apply=auto&apply-tables=shop.*:replay,shop.l%3Fg:converge").apply
+
+
+@pytest.mark.parametrize("name", ["apply", "apply-tables"])
+def test_how_tables_are_applied_is_said_once(name: str, tmp_path: Path) -> None:
+    value = "replay" if name == "apply" else "{shop.*: replay}"
+    with pytest.raises(DefinitionError, match=f"sink.{name}: it is in the URI as well"):
+        read_settings(written(tmp_path, f"{LEAST}sink:\n  uri: mysql://db/?timeout=5s&{name}=x\n  {name}: {value}\n"))
 
 
 def test_options_win_over_the_file_and_complete_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -12,12 +13,14 @@ import pytest
 from headrace.errors import DefinitionError
 from headrace.model.block import COMMIT_TS, ChangeBlock
 from headrace.model.events import RowKind
-from headrace.model.table import Column, TableSchema
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.replay.conflict_keys import ConflictKeys, KeyPart, UniqueKey
 from headrace.replay.transactions import Transactions
+from headrace.sinks.base import ChangeDemand
+from headrace.sinks.mysql.applying import ApplyRules, ReplayedOfTarget, ReplayedTables
 from headrace.sinks.mysql.replay import _has_old_images, _whole_transactions
 from headrace.sinks.mysql.replay_statements import independent_groups, row_changes, statements
-from headrace.sinks.mysql.settings import Apply, read_settings
+from headrace.sinks.mysql.settings import read_settings
 from headrace.sinks.mysql.sink import open_sink
 from transaction_cases import INT, TEXT, Change, block_of, table
 
@@ -180,7 +183,11 @@ def test_old_images_are_missing_if_a_deletion_has_only_its_key() -> None:
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("apply=net", "apply=net is neither converge nor replay"),
+        ("apply=net", "apply=net is neither converge nor replay nor auto"),
+        ("apply-tables=shop.*", "'shop.*' has no mode"),
+        ("apply-tables=shop:replay", "'shop' names no database"),
+        ("apply-tables=shop.*:all", "shop.*=all is neither converge nor replay nor auto"),
+        ("apply-tables=shop.a:replay&transaction-atomicity=global", "global is not supported"),
         ("apply=replay&transaction-atomicity=global", "global is not supported"),
         ("transaction-atomicity=row", "is neither none nor table"),
         ("apply=replay&replay-connections=65", "is more than 64"),
@@ -188,13 +195,47 @@ def test_old_images_are_missing_if_a_deletion_has_only_its_key() -> None:
     ],
 )
 def test_what_is_not_to_be_replayed_is_refused(query: str, told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+    with pytest.raises(DefinitionError, match=re.escape(told)):
         read_settings(f"mysql://host/?{query}")
 
 
 @pytest.mark.parametrize("query", ["transaction-atomicity=global", "transaction-atomicity=none&apply=converge", ""])
 def test_a_sink_uri_of_ticdc_is_taken_as_it_is(query: str) -> None:
-    assert read_settings(f"mysql://host/?{query}").apply is Apply.CONVERGE
+    assert read_settings(f"mysql://host/?{query}").apply == ApplyRules()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "----"),
+        ("apply=replay", "rrrr"),
+        ("apply-tables=SHOP.*:replay,shop.log:converge", "r-r-"),
+        ("apply=replay&apply-tables=shop.*:converge,shop.log:replay", "-r-r"),
+        ("apply=auto", "--r-"),
+        ("apply=auto&apply-tables=shop.*:converge", "----"),
+        ("apply-tables=shop.fires:auto,shop.a?:replay", "--r-"),
+    ],
+)
+def test_the_last_pattern_that_matches_says_how_a_table_is_applied(query: str, expected: str) -> None:
+    tables = ReplayedTables(read_settings(f"mysql://host/?{query}").apply, frozenset({TableId("shop", "fires")}))
+    names = [TableId("shop", "a"), TableId("shop", "log"), TableId("Shop", "Fires"), TableId("other", "a")]
+    assert "".join("r" if tables.have(name) else "-" for name in names) == expected
+    assert tables.demand_of(names[2], SHAPE) is (ChangeDemand.ALL if expected[2] == "r" else ChangeDemand.NET)
+    assert tables.demand_of(names[2], table(Column("a", INT), key=())) is ChangeDemand.NET
+
+
+@pytest.mark.parametrize("query", ["", "apply=replay", "apply-tables=shop.*:replay"])
+def test_the_target_is_asked_for_triggers_only_by_auto(query: str) -> None:
+    asked: list[str] = []
+    of_target = ReplayedOfTarget(read_settings(f"mysql://host/?{query}").apply, lambda: asked.append(query) or [])
+    assert of_target.known().triggered == frozenset()
+    assert not asked
+
+
+def test_the_target_is_asked_for_triggers_once() -> None:
+    answers = [[TableId("Shop", "A")], list[TableId]()]
+    of_target = ReplayedOfTarget(read_settings("mysql://host/?apply=auto").apply, lambda: answers.pop(0))
+    assert [of_target.demand_of(TableId("shop", "a"), SHAPE) for _ in range(2)] == [ChangeDemand.ALL] * 2
 
 
 def test_tables_without_transactions_are_not_replayed() -> None:

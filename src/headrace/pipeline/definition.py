@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -110,11 +111,13 @@ class SourcePart(_Part):
 
 class SinkPart(_Part):
     """Where changes go. ``adopt`` accepts target tables that already hold rows, ``allow-non-transactional`` tables of an engine
-    without transactions."""
+    without transactions. ``apply`` and ``apply-tables`` are parameters of the URI, too."""
 
     uri: str
     adopt: bool | None = None
     allow_non_transactional: bool | None = None
+    apply: str | None = None
+    apply_tables: dict[str, str] = {}
 
 
 class PipelinePart(_Part):
@@ -416,7 +419,7 @@ class _Reader:
             source=file.source.uri,
             changefeed=self._relative(("source", "changefeed"), file.source.changefeed),
             schema_from=self._relative(("source", "schema-from"), file.source.schema_from),
-            sink=file.sink.uri if file.sink else None,
+            sink=self._sink_uri(file.sink) if file.sink else None,
             adopt=file.sink.adopt if file.sink else None,
             allow_non_transactional=file.sink.allow_non_transactional if file.sink else None,
             name=self._at(("pipeline", "name"), lambda: None if name is None else parse_name(name)),
@@ -433,6 +436,17 @@ class _Reader:
             policies=self._at(("pipeline", "schema-changes"), lambda: SchemaChangePolicies.parse(pipeline.schema_changes)),
             spark=pipeline.spark,
         )
+
+    def _sink_uri(self, sink: SinkPart) -> str:
+        tables = ",".join(f"{pattern}:{mode}" for pattern, mode in sink.apply_tables.items())
+        uri = sink.uri
+        for name, text in (("apply", sink.apply), ("apply-tables", tables)):
+            if not text:
+                continue
+            if re.search(rf"[?&]{name}=", uri):
+                raise self._wrong(("sink", name), "it is in the URI as well.", "Keep one of the two.")
+            uri += f"{'&' if '?' in uri else '?'}{name}={quote(text, safe='*,:.')}"
+        return uri
 
     def _relative(self, place: _Path, folder: str | None) -> str | None:
         if folder is None or "://" in folder:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from fnmatch import translate
 
-from headrace.errors import DefinitionError
-from headrace.model.table import TableId, folded_name
+from headrace.model.patterns import TablePattern
+from headrace.model.table import TableId
 
 
 @dataclass(frozen=True)
@@ -25,21 +23,16 @@ class TableFilter:
         """Parses a comma-separated list. Raises DefinitionError for a pattern without a database part."""
         patterns = tuple(part.strip() for part in text.split(",") if part.strip())
         for pattern in patterns:
-            if "." not in pattern.removeprefix("!"):
-                raise DefinitionError(f"The table pattern {pattern!r} names no database.", f"Write {pattern}.* for all its tables.")
+            TablePattern.parse(pattern.removeprefix("!"))
         return cls(patterns)
 
     def includes(self, table_id: TableId) -> bool:
         included = all(pattern.startswith("!") for pattern in self.patterns)
         for pattern in self.patterns:
             excludes = pattern.startswith("!")
-            database, table = pattern.removeprefix("!").split(".", 1)
-            if table_id.is_database and excludes and table != "*":
+            tables = TablePattern.parse(pattern.removeprefix("!"))
+            if table_id.is_database and excludes and tables.table != "*":
                 continue
-            if _matches(database, table_id.database) and (table_id.is_database or _matches(table, table_id.table)):
+            if tables.matches(table_id):
                 included = not excludes
         return included
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return re.fullmatch(translate(folded_name(pattern)), folded_name(name)) is not None

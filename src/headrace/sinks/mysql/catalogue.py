@@ -271,6 +271,12 @@ def without_transactions(session: MySqlSession, databases: Collection[str], tabl
     return {TableId(str(database), str(name)): str(engine) for database, name, engine in found}
 
 
+def with_triggers(session: MySqlSession) -> set[TableId]:
+    """All tables of the server that have triggers which this user may see."""
+    found = session.execute("SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers")
+    return {TableId(str(database), str(table)) for database, table in found}
+
+
 def partitioning(session: MySqlSession, table_id: TableId) -> tuple[str, str]:
     """The table's partitioning method, in upper case (``LINEAR HASH``), and its expression; two empty texts if it has none."""
     select = (

@@ -18,6 +18,7 @@ from headrace.sinks.base import Check, CheckState
 from headrace.sinks.missing_tables import missing_tables
 from headrace.sinks.mysql import catalogue
 from headrace.sinks.mysql.adaptation.collations import COARSER, EQUAL
+from headrace.sinks.mysql.applying import Apply
 from headrace.sinks.mysql.checks import check_databases
 from headrace.sinks.mysql.collation import to_modify
 from headrace.sinks.mysql.column_fit import HELD, HeldType, misfit
@@ -25,7 +26,7 @@ from headrace.sinks.mysql.connection import MySqlSession
 from headrace.sinks.mysql.grants import active_grants
 from headrace.sinks.mysql.handle import by_bytes
 from headrace.sinks.mysql.server_errors import error_text
-from headrace.sinks.mysql.settings import Apply, MySqlSettings
+from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.text import quote_name
 from headrace.sinks.mysql.types import qualified, type_text
 from headrace.sinks.sql_dialect import MYSQL
@@ -228,9 +229,16 @@ def _engines(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[s
         yield Check("engines", state, detail, f"Run ALTER TABLE {qualified(table_id)} ENGINE=InnoDB; in the target.")
 
 
+_UNSEEN_TRIGGERS = {
+    Apply.AUTO: "Grant it: with apply=auto, tables whose triggers are not seen converge.",
+    Apply.REPLAY: "Make sure that none is BEFORE INSERT or BEFORE UPDATE.",
+    Apply.CONVERGE: "Make sure that there are none.",
+}
+
+
 def _triggers(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[str, str], _Target]) -> Iterator[Check]:
     """With replay, a trigger fires once for each change of the source, so it only must not change the rows themselves."""
-    replays, told = settings.apply is Apply.REPLAY, "none"
+    told, modes = "none", settings.apply.modes
     failed: list[Check] = []
     for schema, name, database, table, timing, event in _of_databases(
         session,
@@ -241,6 +249,7 @@ def _triggers(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[
         table_id = TableId(str(database), str(table))
         if _folded(table_id) not in found:
             continue
+        replays = settings.apply.of(found[_folded(table_id)].source.schema.table_id) is not Apply.CONVERGE
         if replays and (str(timing).upper() == "AFTER" or str(event).upper() == "DELETE"):
             told = "none changes rows before they are written, and each change fires them once"
             continue
@@ -252,7 +261,7 @@ def _triggers(session: MySqlSession, settings: MySqlSettings, found: dict[tuple[
         yield from failed
     elif not _sees_triggers(session, {target.table_id.database for target in found.values()}):
         detail = "this user lacks the privilege TRIGGER, without which triggers of the target's tables are not shown."
-        advice = "Make sure that none is BEFORE INSERT or BEFORE UPDATE." if replays else "Make sure that there are none."
+        advice = _UNSEEN_TRIGGERS[next((mode for mode in (Apply.AUTO, Apply.CONVERGE) if mode in modes), Apply.REPLAY)]
         yield Check("triggers", CheckState.WARNING, detail, advice)
     else:
         yield Check("triggers", CheckState.OK, told)

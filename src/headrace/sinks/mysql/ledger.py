@@ -19,7 +19,7 @@ from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fence import Fence
 from headrace.sinks.mysql.interruption import Interruption
 from headrace.sinks.mysql.server_errors import ErrorClass, classify, error_code, error_text
-from headrace.sinks.mysql.settings import Apply, MySqlSettings
+from headrace.sinks.mysql.settings import MySqlSettings
 from headrace.sinks.mysql.statements import changes_rows_only, execute, server_refused
 from headrace.sinks.mysql.types import qualified
 from headrace.sinks.sql_claim import Claim
@@ -89,7 +89,7 @@ class MySqlLedger:
     ) -> LedgerState:
         """See ``Ledger.acquire``. Ends the previous run's connections before their locks can block this run, and again later."""
 
-        needed = {*parts, *((LedgerPart.REPLAYED,) if self._settings.apply is Apply.REPLAY else ())}
+        needed = {*parts, *((LedgerPart.REPLAYED,) if self._settings.apply.may_replay else ())}
 
         def create(session: MySqlSession) -> None:
             self.tables.verify_place(session, pipeline, source_identity)

@@ -32,9 +32,10 @@ from headrace.replay.resolved_ts import ResolvedTs
 from headrace.replay.table_sink import TableSink
 from headrace.replay.transaction_sink import TransactionSink
 from headrace.replay.transactions import Transactions
-from headrace.sinks.base import Commits, TableChange, WriterContext
+from headrace.sinks.base import ChangeDemand, Commits, TableChange, WriterContext
 from headrace.sinks.cut_commit import CutCommit
 from headrace.sinks.mysql import handle, refusal
+from headrace.sinks.mysql.applying import ReplayedTables
 from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.fit import require_fit
 from headrace.sinks.mysql.replay_statements import RowStatement, StatementKind, independent_groups, row_changes, statements
@@ -59,11 +60,11 @@ _DIFFERS = "Something else changed the target's table, or it did not begin with 
 
 
 class ReplayWriter:
-    """A ``UnitWriter``; picklable before ``open``. Tables without key are written by :class:`MySqlWriter`."""
+    """A ``UnitWriter``; picklable before ``open``. Tables that are not replayed are written by :class:`MySqlWriter`."""
 
-    def __init__(self, settings: MySqlSettings, claim: Claim, verified: Collection[TableId] = ()) -> None:
+    def __init__(self, settings: MySqlSettings, claim: Claim, replayed: ReplayedTables, verified: Collection[TableId] = ()) -> None:
         """``claim`` is the run's hold on the ledger; ``verified``: see :class:`MySqlWriter`."""
-        self._settings, self._claim = settings, claim
+        self._settings, self._claim, self._replayed = settings, claim, replayed
         self._verified = set(verified)
         self._others = MySqlWriter(settings, claim, verified)
         self._slots: tuple[WriterSlot, ...] = ()
@@ -84,12 +85,15 @@ class ReplayWriter:
         assert commit is None, "the sink has no atomic cuts when it replays"
         outcomes: list[WriteOutcome] = []
         others: list[TableChange] = []
-        for (table_id, is_replayed), of_table in groupby(changes, key=lambda c: (c.table_id, bool(c.schema.handle_key))):
-            if is_replayed:
+        for (table_id, demand), of_table in groupby(changes, self._table_and_demand):
+            if demand is ChangeDemand.ALL:
                 outcomes.append(self._outcome(table_id, of_table))
             else:
                 others += of_table
         return outcomes + (self._others.write(others, None) if others else [])
+
+    def _table_and_demand(self, change: TableChange) -> tuple[TableId, ChangeDemand]:
+        return change.table_id, self._replayed.demand_of(change.table_id, change.schema)
 
     def commits(self) -> tuple[Commits, ...]:
         """See ``UnitWriter.commits``."""
@@ -170,7 +174,7 @@ class ReplayWriter:
         with refusal.of_one_table(table_id, session):
             target = handle.with_plain_columns(session, first.target_schema)
             if target.table_id not in self._verified:
-                require_fit(session, target, self._settings)
+                require_fit(session, target, self._settings, replays=True)
                 self._verified.add(target.table_id)
             keys = _unique_keys(session, target.table_id)
         session.rollback()

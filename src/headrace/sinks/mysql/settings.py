@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from headrace.errors import DefinitionError
 from headrace.model.table import SYSTEM_DATABASES
 from headrace.model.uri import Uri, escape_variables, parse_uri, reject_unknown, time_zone_of
+from headrace.sinks.mysql.applying import ApplyRules
 
 DEFAULT_WRITERS = 4
 _DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
 _OURS = frozenset(
     {"worker-count", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "time-zone", "timeout", "ledger-database", "local-infile"}
-    | {"silence-timeout", "apply", "transaction-atomicity", "replay-connections"}
+    | {"silence-timeout", "apply", "apply-tables", "transaction-atomicity", "replay-connections"}
 )
 # Parameters of TiCDC's MySQL sink that tune its writing. Headrace writes in another way, so they are accepted and ignored.
 _TICDC_ONLY = frozenset(
@@ -47,15 +47,6 @@ _MOST_REPLAY_CONNECTIONS = 64
 _DATABASE_NAME = re.compile(r"[0-9A-Za-z_$-]{1,64}")
 
 
-class Apply(StrEnum):
-    """How rows of tables with a key are applied."""
-
-    CONVERGE = "converge"
-    """Only the last state of each key in a cut is written."""
-    REPLAY = "replay"
-    """Every transaction of the source is executed, as a whole, and behind those that it depends on."""
-
-
 @dataclass(frozen=True)
 class MySqlSettings:
     """Everything that a connection needs. Picklable, so that tasks can connect."""
@@ -82,7 +73,7 @@ class MySqlSettings:
     local_infile: bool = True
     """Uses LOAD DATA LOCAL if the server allows it."""
     ledger_database: str = LEDGER_DATABASE
-    apply: Apply = Apply.CONVERGE
+    apply: ApplyRules = field(default_factory=ApplyRules)
     replay_connections: int = 4
     """How many connections of a task replay the transactions of a table."""
     allow_non_transactional: bool = False
@@ -130,18 +121,16 @@ def read_settings(text: str) -> MySqlSettings:
     )
 
 
-def _apply(params: Mapping[str, str]) -> Apply:
-    text, atomicity = params.get("apply", Apply.CONVERGE), params.get("transaction-atomicity", "table")
-    if text not in set(Apply):
-        raise DefinitionError(f"apply={text} is neither converge nor replay.", "Write apply=replay, or leave it out.")
+def _apply(params: Mapping[str, str]) -> ApplyRules:
+    rules, atomicity = ApplyRules.read(params), params.get("transaction-atomicity", "table")
     if atomicity not in ("none", "table", "global"):
         raise DefinitionError(f"transaction-atomicity={atomicity} is neither none nor table.")
-    if text == Apply.REPLAY and atomicity == "global":
+    if rules.may_replay and atomicity == "global":
         raise DefinitionError(
             "transaction-atomicity=global is not supported: transactions are whole and in order in each table, not across tables.",
             "Use transaction-atomicity=table.",
         )
-    return Apply(text)
+    return rules
 
 
 def _replay_connections(uri: Uri) -> int:

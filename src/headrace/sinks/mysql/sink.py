@@ -8,15 +8,28 @@ from types import TracebackType
 from typing import Final, Self
 
 from headrace.errors import DefinitionError
-from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId, TableSchema
+from headrace.model.table import SYSTEM_DATABASES, SourceTable, TableId
 from headrace.model.uri import NO_OPTIONS, ConnectorOptions, flag_of, reject_unknown
-from headrace.sinks.base import SINK_OPTIONS, ChangeDemand, Check, EventSink, Round, SinkCapabilities, TextComparison, WriteReport
+from headrace.sinks.base import (
+    SINK_OPTIONS,
+    ChangeDemand,
+    Check,
+    EventSink,
+    Round,
+    SinkCapabilities,
+    TextComparison,
+    UnitWriter,
+    WriteReport,
+)
+from headrace.sinks.mysql import catalogue
+from headrace.sinks.mysql.applying import ReplayedOfTarget
 from headrace.sinks.mysql.checks import check_target
 from headrace.sinks.mysql.conditions import check_tables
+from headrace.sinks.mysql.connection import MySqlSession, repeat
 from headrace.sinks.mysql.ledger import MySqlLedger
 from headrace.sinks.mysql.metadata import MySqlMetadataApplier
 from headrace.sinks.mysql.replay import ReplayWriter
-from headrace.sinks.mysql.settings import Apply, MySqlSettings, read_settings
+from headrace.sinks.mysql.settings import MySqlSettings, read_settings
 from headrace.sinks.mysql.writer import MySqlWriter
 from headrace.sinks.reserved import Reserved
 
@@ -33,17 +46,25 @@ class MySqlEventSink:
     """
 
     def __init__(
-        self, settings: MySqlSettings, ledger: MySqlLedger, verified: set[TableId], metadata_applier: MySqlMetadataApplier
+        self,
+        settings: MySqlSettings,
+        ledger: MySqlLedger,
+        verified: set[TableId],
+        metadata_applier: MySqlMetadataApplier,
+        replayed: ReplayedOfTarget,
     ) -> None:
-        self._settings, self._ledger = settings, ledger
+        self._settings, self._ledger, self._replayed = settings, ledger, replayed
         self._verified: Final = verified  # the applier has the same set, and removes tables from it
         self._metadata_applier = metadata_applier
         self._texts: dict[TableId, TextComparison] = {}
 
     def write(self, round: Round) -> WriteReport:
         """See ``EventSink.write``."""
-        make = ReplayWriter if self._settings.apply is Apply.REPLAY else MySqlWriter
-        writer = make(self._settings, self._ledger.own_claim(), self._verified)
+        claim = self._ledger.own_claim()
+        if self._settings.apply.may_replay:
+            writer: UnitWriter = ReplayWriter(self._settings, claim, self._replayed.known(), self._verified)
+        else:
+            writer = MySqlWriter(self._settings, claim, self._verified)
         report = round.write_in_tasks(writer, self._text_comparisons)
         self._ledger.wrote(report)
         stopped = report.problems()  # a person may alter these tables
@@ -75,7 +96,8 @@ class MySqlSink:
         self._ledger = MySqlLedger(settings)
         verified: set[TableId] = set()
         self._metadata_applier = MySqlMetadataApplier(settings, self._ledger, adopt=adopt, verified=verified)
-        self._event_sink = MySqlEventSink(settings, self._ledger, verified, self._metadata_applier)
+        self._replayed = ReplayedOfTarget(settings.apply, lambda: _with_triggers(settings))
+        self._event_sink = MySqlEventSink(settings, self._ledger, verified, self._metadata_applier, self._replayed)
 
     @property
     def identity(self) -> str:
@@ -83,10 +105,10 @@ class MySqlSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        replays = self._settings.apply is Apply.REPLAY
+        replays = self._settings.apply.may_replay
         return SinkCapabilities(
-            ChangeDemand.ALL if replays else ChangeDemand.NET,
-            own_demand=_demand_of_replay if replays else None,
+            ChangeDemand.NET,
+            own_demand=self._replayed.demand_of if replays else None,
             replays=replays,
             atomic_bytes=0 if replays else ATOMIC_BYTES,
             writers=self._settings.writers,
@@ -143,9 +165,12 @@ class MySqlSink:
         self._ledger.close()
 
 
-def _demand_of_replay(_: TableId, schema: TableSchema) -> ChangeDemand:
-    """Every change of tables with a key. A table without key is applied as a bag, in one transaction for each cut."""
-    return ChangeDemand.ALL if schema.handle_key else ChangeDemand.NET
+def _with_triggers(settings: MySqlSettings) -> set[TableId]:
+    def ask() -> set[TableId]:
+        with MySqlSession(settings) as session:
+            return catalogue.with_triggers(session)
+
+    return repeat(ask, "Looking for triggers in the target", lambda _: None)
 
 
 def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:
@@ -156,7 +181,7 @@ def open_sink(uri: str, options: ConnectorOptions = NO_OPTIONS) -> MySqlSink:
     """
     reject_unknown(options, SINK_OPTIONS, "option of mysql://")
     settings = replace(read_settings(uri), allow_non_transactional=flag_of(options, "allow-non-transactional"))
-    if settings.allow_non_transactional and settings.apply is Apply.REPLAY:
+    if settings.allow_non_transactional and settings.apply.may_replay:
         raise DefinitionError(
             "--allow-non-transactional and apply=replay exclude each other: without transactions, what a run that dies has "
             "executed is executed again.",

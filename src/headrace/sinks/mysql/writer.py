@@ -270,7 +270,7 @@ class MySqlWriter:
     def _write_piece(self, session: MySqlSession, piece: _Piece, refused: list[Letter]) -> None:
         piece = replace(piece, schema=handle.with_plain_columns(session, piece.schema))
         if piece.table_id not in self._verified:
-            require_fit(session, piece.schema, self._settings)
+            require_fit(session, piece.schema, self._settings, replays=False)
             self._verified.add(piece.table_id)
         if self._own_context().letters is None or not piece.schema.handle_key:
             self._apply(session, piece)
