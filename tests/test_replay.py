@@ -181,6 +181,31 @@ def test_readers_never_see_half_a_transaction(runs: SinkRuns, mariadb: MariaDb) 
     assert set(sums) == {300}
 
 
+@pytest.mark.parametrize("quota", [1 << 10, 32 << 20])
+def test_a_transaction_that_is_larger_than_all_bounds_is_whole(
+    quota: int, runs: SinkRuns, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Larger than what may be pending, than a transaction of the target, and than one round trip."""
+    monkeypatch.setattr(replay, "_QUOTA", quota)
+    monkeypatch.setattr(replay, "most_bytes", lambda _: 4 << 10)
+    upstream = runs.upstream
+    upstream.create_database(T.database)
+    upstream.create_table(T, [Column("id", INT, False, True), Column("points", INT)])
+    upstream.execute(*(Insert(T, {"id": n, "points": 1}) for n in range(1_000)))
+    runs.applied()
+    upstream.execute(Insert(T, {"id": 9_000, "points": 0}))
+    upstream.execute(
+        *(Delete(T, (n,)) for n in range(500)),
+        *(Update(T, (n,), {"points": 2}) for n in range(500, 1_000)),
+        *(Insert(T, {"id": n, "points": 3}) for n in range(1_000, 1_500)),
+    )
+    upstream.execute(Insert(T, {"id": 9_001, "points": 0}))
+    sums: list[int] = []
+    with _reading(mariadb, "SELECT CAST(SUM(points) AS SIGNED) AS sum FROM shop.seats", sums):
+        runs.applied()
+    assert set(sums) <= {1_000, 500 * 2 + 500 * 3}
+
+
 @contextmanager
 def _reading(mariadb: MariaDb, select: str, found: list[int]) -> Iterator[None]:
     """Meanwhile, a reader asks again and again."""
