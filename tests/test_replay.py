@@ -255,6 +255,33 @@ def test_a_refused_transaction_is_named_and_stops_its_table_only(runs: SinkRuns,
     assert [row["what"] for row in rows_of(mariadb, "SELECT what FROM shop.audit WHERE row_id = 1")] == ["INSERT", "UPDATE"]
 
 
+def test_what_is_executed_beside_a_refused_transaction_is_recorded(runs: SinkRuns, mariadb: MariaDb) -> None:
+    """The checkpoint stays, and the records say what is whole beyond it."""
+    upstream = seats(runs, mariadb)
+    execute(mariadb, "INSERT INTO shop.seats VALUES (99, 30, 'by hand', 0)")
+    with runs.opened() as (_, ledger):
+        before = ledger.peek(PIPELINE)
+    committed = {upstream.execute(Insert(T, {"id": n, "seat": n, "name": "a", "points": 1})): n for n in range(60)}
+    upstream.checkpoint()
+    assert "id=30" in runs.run().stopped[0].sentence()
+    recorded = set[int]()
+    for found in rows_of(mariadb, "SELECT first_ts, others FROM headrace.replayed"):
+        first = int(str(found["first_ts"]))
+        recorded |= {first, *(first + int(other) for other in str(found["others"]).split(",") if other)}
+    there = {row["id"] for row in rows_of(mariadb, "SELECT id FROM shop.seats WHERE id < 99")}
+    assert there == {committed[ts] for ts in recorded if ts in committed}
+    assert 30 not in there
+    with runs.opened() as (_, ledger):
+        after = ledger.peek(PIPELINE)
+    assert before is not None
+    assert after is not None
+    assert after.table_checkpoint(T) == before.table_checkpoint(T)
+    execute(mariadb, "DELETE FROM shop.seats WHERE id = 99")
+    runs.applied()
+    seen = Counter(row["row_id"] for row in rows_of(mariadb, "SELECT row_id FROM shop.audit WHERE what = 'INSERT' AND row_id < 99"))
+    assert seen == dict.fromkeys(range(60), 1)
+
+
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_a_row_that_the_target_lacks_stops_the_table(change: str, runs: SinkRuns, mariadb: MariaDb) -> None:
     upstream = seats(runs, mariadb)
