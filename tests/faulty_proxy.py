@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 
 class Fault(StrEnum):
@@ -28,6 +28,10 @@ class Fault(StrEnum):
     CUT = "body shorter than its Content-Length"
     SHORT = "body and Content-Length short"
     SILENT = "no answer"
+    EMPTY = "200 without a body"
+    NO_CONTENT = "204"
+    HTML = "200 with a page of HTML"
+    NOT_FOUND = "404 with a page of HTML"
     TRICKLING = "two bytes of a body every half second, without an end"
 
 
@@ -43,10 +47,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What a fault may depend on; ``key`` is the path with the bucket."""
+    """What a fault may depend on; ``key`` is the path with the bucket. ``prefix`` and ``is_continued`` are a listing's."""
 
     kind: Kind
     key: str
+    prefix: str = ""
+    is_continued: bool = False
 
 
 _STATUS = {
@@ -57,6 +63,14 @@ _STATUS = {
     Fault.ARCHIVED: (403, "InvalidObjectState"),
     Fault.GONE: (404, "NoSuchKey"),
 }
+_HTML = b"<html><body>Please log in.</body></html>"
+_MEANINGLESS = {
+    Fault.EMPTY: (200, b""),
+    Fault.NO_CONTENT: (204, b""),
+    Fault.HTML: (200, _HTML),
+    Fault.NOT_FOUND: (404, _HTML),
+}
+"""Answers of a proxy or gateway that are none of a store."""
 _MESSAGES = {Fault.ARCHIVED: "The operation is not valid for the object's storage class"}
 _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "keep-alive", "host", "expect"})
 
@@ -70,6 +84,8 @@ class FaultyProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(endpoint).netloc
         self.fault: Callable[[Request], Fault | None] = lambda _: None
+        self.rewrite: Callable[[Request, bytes], bytes] = lambda _, content: content
+        """The bodies of answers without a fault pass through this."""
         self.met: Counter[tuple[Fault, Kind]] = Counter()
         self.over = threading.Event()
 
@@ -124,10 +140,13 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         listing = self.command == "GET" and ("list-type" in url.query or "delimiter" in url.query or "prefix" in url.query)
         kinds = {"HEAD": Kind.HEAD, "GET": Kind.GET, "PUT": Kind.PUT}
-        request = Request(Kind.LIST if listing else kinds.get(self.command, Kind.OTHER), url.path.lstrip("/"))
+        kind = Kind.LIST if listing else kinds.get(self.command, Kind.OTHER)
+        query = parse_qs(url.query)
+        request = Request(kind, url.path.lstrip("/"), query.get("prefix", [""])[0], "continuation-token" in query)
         fault = self.server.fault(request)
         if fault is None:
-            self._answer(*self._forward(body))
+            status, headers, content = self._forward(body)
+            self._answer(status, headers, self.server.rewrite(request, content))
             return
         self.server.met[fault, request.kind] += 1
         if fault in _STATUS:
@@ -135,6 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
             message = _MESSAGES.get(fault, "Trouble.")
             text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
             self._answer(status, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else text)
+            return
+        if fault in _MEANINGLESS:
+            self._answer(_MEANINGLESS[fault][0], {"Content-Type": "text/html"}, _MEANINGLESS[fault][1])
             return
         self.close_connection = True
         if fault is Fault.SILENT:

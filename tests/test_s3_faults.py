@@ -35,6 +35,7 @@ PATIENCE = 120.0
 REFUSING = (Fault.ERROR, Fault.UNAVAILABLE, Fault.SLOW_DOWN)
 LOSING = (Fault.CLOSED, Fault.LOST)
 SHORTENING = (Fault.CUT, Fault.SHORT)
+MEANINGLESS = (Fault.EMPTY, Fault.NO_CONTENT, Fault.HTML, Fault.NOT_FOUND)
 CONTENT = b"0123456789" * 1000
 
 
@@ -142,6 +143,23 @@ def test_a_changefeed_in_a_store_that_gives_trouble(
         run.ended()
     assert_state(target, bucket.state())
     assert {kind for _, kind in proxy.met} >= {Kind.LIST, Kind.GET, Kind.HEAD}
+
+
+def test_a_changefeed_in_a_store_whose_listings_are_often_answered_without_content(
+    bucket: Bucket, target: DuckDbTarget, proxy: FaultyProxy
+) -> None:
+    """What a gateway or a login page answers looks like the listing of an empty folder."""
+    run = Following(bucket, target.uri)
+    try:
+        with proxy.troubled(*MEANINGLESS, share=0.3, seed=4, only=Kind.LIST):
+            for part in (shop, shop_reopens, shop_goes_on):
+                part(bucket, with_bag=True)
+                run.wait_for(bucket.publish(), PATIENCE)
+    finally:
+        run.interrupt()
+        run.ended()
+    assert_state(target, bucket.state())
+    assert {fault for fault, _ in proxy.met} == {*MEANINGLESS}
 
 
 def test_a_store_that_is_down_is_waited_for_and_told(bucket: Bucket, target: DuckDbTarget, proxy: FaultyProxy) -> None:

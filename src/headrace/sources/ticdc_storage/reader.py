@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace.errors import SourceUnreachableError
 from headrace.formats.storage_paths import (
+    METADATA,
     OWN_FOLDER,
     DataPath,
     DateSeparator,
@@ -31,6 +33,11 @@ from headrace.sources.ticdc_storage.position import StoragePosition
 from headrace.sources.ticdc_storage.stores import Entries, Store, StoredFile
 
 _Lister = Callable[[list[tuple[str, bool]]], list[Entries]]
+_LISTINGS = 4
+"""So often a folder is listed before it counts as empty, although the listing of the folder above names it."""
+_CHECK = (
+    "It is listed again. If this stays, check that the folder is mounted, or the store and the proxy or gateway in front of it."
+)
 
 
 @dataclass(frozen=True)
@@ -58,15 +65,21 @@ class StorageReader:
         self._parsed: dict[str, StoragePath] = {}
         self._table_ids: frozenset[str] = frozenset()
         self._memory = FolderMemory(store) if store.is_local else None
+        self._has_metadata = False
+        self._proven_empty: frozenset[str] = frozenset()
 
     def checkpoint(self) -> int:
         """The checkpoint (TSO) as ``metadata`` has it now. Raises SourceNotReadyError, SourceUnreachableError."""
-        return read_checkpoint(self._store, tolerance=self._clock_tolerance)
+        self._has_metadata = False
+        checkpoint = read_checkpoint(self._store, tolerance=self._clock_tolerance)
+        self._has_metadata = True
+        return checkpoint
 
     def read_files(self) -> tuple[StoredFile, ...]:
         """Scans the folder, adds new files and drops vanished ones. Returns all files, sorted by path.
 
-        The checkpoint must be read before, so that the files that it promises are included.
+        The checkpoint must be read before, so that the files that it promises are included. Raises SourceUnreachableError, also for
+        a listing that cannot be true: without ``metadata``, or without the content of folders that it names.
         """
         return self._scan(self._store.entries_of_many)
 
@@ -78,17 +91,70 @@ class StorageReader:
         return self._scan(self._memory.entries_of_many)
 
     def _scan(self, entries_of_many: _Lister) -> tuple[StoredFile, ...]:
-        found: list[StoredFile] = []
-        strays: list[Stray] = []
-        folders = [""]
-        # First the root, then databases, then tables with everything in them.
-        for recursive in (False, False, True):
-            listings = entries_of_many([(folder, recursive) for folder in folders])
-            found.extend(file for listed in listings for file in listed.files)
-            strays.extend(stray for listed in listings for stray in listed.strays)
-            folders = [folder for listed in listings for folder in listed.folders if folder != OWN_FOLDER]
-        self._strays = tuple(sorted(strays, key=lambda stray: stray.path))
-        return tuple(sorted(found, key=lambda file: file.path))
+        def listed(above: list[Entries], recursive: bool) -> list[Entries]:
+            folders = [folder for entries in above for folder in entries.folders if folder != OWN_FOLDER]
+            found = dict(zip(folders, entries_of_many([(folder, recursive) for folder in folders]), strict=True))
+            if not self._store.is_local:
+                self._list_empty_again(found, recursive)
+            return list(found.values())
+
+        root = [self._root(entries_of_many)]
+        databases = listed(root, recursive=False)
+        tables = listed(databases, recursive=True)
+        if self._store.is_local and self._has_metadata and self._store.stat(METADATA) is None:
+            # A folder that is unmounted or replaced meanwhile looks as if everything below it was removed.
+            raise self._not_listed("", "it was removed or replaced while it was listed")
+        listings = (*root, *databases, *tables)
+        self._strays = tuple(sorted((stray for listing in listings for stray in listing.strays), key=lambda stray: stray.path))
+        return tuple(sorted((file for listing in listings for file in listing.files), key=lambda file: file.path))
+
+    def _root(self, entries_of_many: _Lister) -> Entries:
+        """The root's content. Raises SourceUnreachableError if ``metadata`` is not listed, and yet there."""
+        for _ in range(_LISTINGS):
+            (root,) = entries_of_many([("", False)])
+            if any(file.path == METADATA for file in root.files):
+                return root
+        if self._has_metadata or self._store.stat(METADATA) is not None:
+            raise self._not_listed("", f"its listing lacks the file {METADATA}")
+        return root
+
+    def _list_empty_again(self, listed: dict[str, Entries], recursive: bool) -> None:
+        """Lists folders of an object store again that were named by the folder above, and look empty.
+
+        A folder that the folder above still names has a key. That may be an object in place of an empty folder, which its listing
+        leaves out. So the folder counts as empty if every listing of it is empty, between listings of the folder above that are
+        not, and if a listing of everything in the folder above has shown the same once.
+        """
+        empty = [folder for folder, entries in listed.items() if entries.is_empty]
+        for _ in range(_LISTINGS - 1):
+            named = self._named_above(empty)
+            empty = [folder for folder in empty if folder in named]
+            listed.update(zip(empty, self._store.entries_of_many([(folder, recursive) for folder in empty]), strict=True))
+            empty = [folder for folder in empty if listed[folder].is_empty]
+            if not empty:
+                return
+        self._prove_empty([folder for folder in empty if folder not in self._proven_empty])
+
+    def _prove_empty(self, folders: Sequence[str]) -> None:
+        """Raises SourceUnreachableError if a folder is not shown as empty by a listing of everything in the folder above."""
+        for above in sorted({_above(folder) for folder in folders}):
+            everything = self._store.entries(above, recursive=True)
+            for folder in (folder for folder in folders if _above(folder) == above):
+                if folder not in everything.folders or any(file.path.startswith(f"{folder}/") for file in everything.files):
+                    raise self._not_listed(folder, "its listing is empty, although it has files")
+        self._proven_empty |= {*folders}
+
+    def _named_above(self, folders: Sequence[str]) -> frozenset[str]:
+        """The folders that the folders above these name now. Raises SourceUnreachableError if one of those looks empty too."""
+        above = sorted({_above(folder) for folder in folders})
+        listed = self._store.entries_of_many([(folder, False) for folder in above])
+        for folder, entries in zip(above, listed, strict=True):
+            if entries.is_empty:
+                raise self._not_listed(folder, "its listing is empty, and was not a moment ago")
+        return frozenset(name for entries in listed for name in entries.folders)
+
+    def _not_listed(self, folder: str, why: str) -> SourceUnreachableError:
+        return SourceUnreachableError(f"Cannot read {f'{folder} in ' if folder else ''}{self._store.place}: {why}.", _CHECK)
 
     def classify(
         self, files: tuple[StoredFile, ...], table_ids: Callable[[Sequence[tuple[StoredFile, SchemaPath]]], frozenset[str]]
@@ -109,6 +175,10 @@ class StorageReader:
             tuple(file for file, path in parsed if isinstance(path, ForeignPath) and not _is_marker(file, path)),
             self._strays,
         )
+
+
+def _above(folder: str) -> str:
+    return folder.rpartition("/")[0]
 
 
 def _is_marker(file: StoredFile, path: StoragePath) -> bool:

@@ -38,6 +38,10 @@ _LISTING_SECONDS = 1800.0
 """A page of 1,000 entries takes a tenth of a second, so this is enough for many millions of entries."""
 _CLIENT_SECONDS = 60.0
 """The time limit for creating a new client."""
+_PAGE_KEYS = 1000
+"""Every store answers a listing in pages of this many keys, or of a multiple."""
+_LISTINGS = 4
+"""So often a folder is listed until its listing can be believed."""
 _MESSAGE_LIMIT = 200
 _OF_THE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.EIO})
 """Errors of the operating system that say nothing about other files. A disk may fail to read the blocks of one file alone."""
@@ -102,6 +106,28 @@ class Entries:
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...]
     strays: tuple[Stray, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.files or self.folders or self.strays)
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether one file is listed with two states: it was written again between two pages of the listing."""
+        return len({file.path for file in self.files}) < len(self.files)
+
+    def keys(self, recursive: bool) -> int:
+        """How many keys of an object store the listing shows."""
+        return len(self.files) if recursive else len(self.files) + len(self.folders)
+
+    def may_lack_pages(self, recursive: bool) -> bool:
+        """Whether a listing of an object store may have ended with a full page, although there were more.
+
+        pyarrow's S3 client takes an answer without content, a 404 or a page of HTML for a last page without keys. One key may be
+        missing from the count: an empty object that stands for the listed folder itself.
+        """
+        keys = self.keys(recursive)
+        return keys > 1 and (keys + 1) % _PAGE_KEYS < 2
 
 
 @dataclass(frozen=True)
@@ -220,8 +246,22 @@ class Store:
             return buffer.slice(0, filled)
 
     def entries(self, path: str = "", recursive: bool = False) -> Entries:
-        """The content of a folder, with ``recursive`` also of its folders; empty if there is no such folder."""
-        return self._local_entries(path, recursive) if self.is_local else self._remote_entries(path, recursive)
+        """The content of a folder, with ``recursive`` also of its folders. Each file and each folder is there once.
+
+        Empty if there is no such folder. An object store's empty listing may also be a wrong answer, such as a page of HTML;
+        the caller must know whether the folder can be empty.
+        """
+        listed = Entries((), ())
+        for _ in range(_LISTINGS):
+            before = listed
+            listed = self._local_entries(path, recursive) if self.is_local else self._remote_entries(path, recursive)
+            is_repeated = listed.keys(recursive) == before.keys(recursive)
+            if (self.is_local or is_repeated or not listed.may_lack_pages(recursive)) and not listed.is_contradictory:
+                return listed
+        raise SourceUnreachableError(
+            f"Cannot read {self.place}: each listing of {path or 'the folder'} is different.",
+            "It is listed again. If this stays, check the store, and the proxy or gateway in front of it.",
+        )
 
     def _local_entries(self, path: str, recursive: bool) -> Entries:
         files, folders, strays = [], [], []
@@ -250,7 +290,8 @@ class Store:
                 strays.append(Stray(f"{path}//", "keys below have an empty name in them"))
             elif info.type == pafs.FileType.Directory:
                 folders.append(name.rstrip("/"))
-        return Entries(tuple(files), tuple(folders), tuple(strays))
+        # A key may be listed on two pages.
+        return Entries(tuple(dict.fromkeys(files)), tuple(dict.fromkeys(folders)), tuple(strays))
 
     def entries_of_many(self, requests: list[tuple[str, bool]]) -> list[Entries]:
         """:meth:`entries` for each ``(path, recursive)``, in their order; concurrently if a request takes a round trip."""
