@@ -19,6 +19,7 @@ from following import Following, run_once
 from harness import assert_state
 from headrace.engine import loop
 from headrace.errors import FencedError, SinkUnreachableError, SourceUnreachableError
+from headrace.model.ledger import Decision, Verdict
 from headrace.model.uri import parse_uri
 from headrace.places import object_place
 from headrace.sinks.base import LedgerUpdate
@@ -260,6 +261,26 @@ def test_a_step_whose_answer_was_lost_counts(ledgers: Ledgers, proxy: FaultyProx
     state = ledger.peek("shop")
     assert state is not None
     assert (state.checkpoint, state.attempt, state.epoch) == (9, 1, 1)
+
+
+@pytest.mark.parametrize("times", [1, 2, 100])
+def test_a_ledger_that_is_listed_without_content_does_not_begin_anew(times: int, ledgers: Ledgers, proxy: FaultyProxy) -> None:
+    ledger = ledgers.taken()
+    ledger.decide("shop", Decision("1-a", Verdict.SKIP, ""))
+    for checkpoint in range(1, 13):  # the first step is swept, so that it can be created again
+        ledger.update(LedgerUpdate(checkpoint=checkpoint))
+    left = [Fault.HTML] * times
+    proxy.fault = lambda request: left.pop() if request.kind is Kind.LIST and left else None
+    if times > 2:
+        with pytest.raises(SinkUnreachableError, match="its listing lacks a file that was just written"):
+            ledgers.taken()
+        with pytest.raises(SinkUnreachableError, match="its listing lacks a file that was just written"):
+            ledger.update(LedgerUpdate(checkpoint=13))
+        left.clear()
+    ledgers.taken()
+    state = open_file_ledger(ledgers.uri).peek("shop")
+    assert state is not None
+    assert (state.checkpoint >= 12, state.epoch, set(state.decisions)) == (True, 2, {"1-a"})
 
 
 def test_a_run_with_its_ledger_in_a_store_that_gives_trouble(tmp_path: Path, ledgers: Ledgers, proxy: FaultyProxy) -> None:

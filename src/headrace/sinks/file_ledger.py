@@ -111,7 +111,7 @@ class FileLedger:
             numbers = self._numbers(folder_name(pipeline)) if store else []
             if store:
                 self._sweep(store, pipeline, numbers[:-2])
-        return self._forget_words(pipeline) or found
+        return self._forget_words(pipeline, max(numbers, default=0)) or found
 
     def _newest_to_reset(self, pipeline: str) -> _Held | None:
         """As :meth:`_load`. If no state can be read, a state with an epoch above that of any run, since each run took a number."""
@@ -119,7 +119,7 @@ class FileLedger:
             return self._load(pipeline)
         except LedgerUnreadableError:
             with self._place.reached():
-                number = self._numbers(folder_name(pipeline))[-1]
+                number = max(self._numbers(folder_name(pipeline)), default=0)
             return _Held(number, LedgerState(pipeline, "unreadable", "", number), "")
 
     def acquire(
@@ -135,7 +135,8 @@ class FileLedger:
         for _ in range(_ACQUIRE_TRIES):
             newest = self._load(pipeline)
             if newest is None or newest.is_reset:
-                self._forget_words(pipeline)  # of a pipeline that was removed by hand, or whose reset broke off
+                # Those of a pipeline that was removed by hand, or whose reset broke off.
+                self._forget_words(pipeline, newest.number if newest else 0)
                 epoch = max(newest.state.epoch if newest else 0, above) + 1
                 state = LedgerState(
                     pipeline, source_identity, fingerprint, epoch, start=start, checkpoint=start, attempted=start, began=epoch
@@ -230,16 +231,18 @@ class FileLedger:
             return False
         return newest is not None and newest.is_reset
 
-    def _forget_words(self, pipeline: str) -> bool:
-        """Removes the decisions and requests for a pipeline. Returns whether there were any."""
+    def _forget_words(self, pipeline: str, newest: int) -> bool:
+        """Removes the decisions and requests for a pipeline. Returns whether there were any.
+
+        Removes none if there is a step after the ``newest``: another run has begun, or the listing before this one was wrong.
+        """
         folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
-            words = [
-                key
-                for key in self._place.keys(folder)
-                if key.removeprefix(f"{folder}/").rpartition("/")[0] in (_DECISIONS, _REQUESTS)
-            ]
+            keys = self._place.keys(folder)
+            words = [key for key in keys if key.removeprefix(f"{folder}/").rpartition("/")[0] in (_DECISIONS, _REQUESTS)]
+            if max(_numbers_of(keys), default=0) > newest:
+                return False
             if store and words:
                 with ignoring_absence():
                     obstore.delete(store, words)
@@ -278,7 +281,10 @@ class FileLedger:
             self._held = _Held(following.number, *found)
 
     def _create(self, step: _Held) -> bool:
-        """Writes a step unless its number is taken. Returns whether this run has the newest number now."""
+        """Writes a step unless its number is taken. Returns whether this run has the newest number now.
+
+        Raises SinkUnreachableError, also if the store does not list the step: then its listings cannot show newer ones either.
+        """
         folder = folder_name(step.state.pipeline)
         key = _key(step)
         with self._place.reached():
@@ -294,7 +300,13 @@ class FileLedger:
                     return False
             # The number may also be free because its file was swept long ago: then a newer one exists.
             numbers = self._numbers(folder)
-            if numbers and numbers[-1] > step.number:
+            newest = max(numbers, default=0)
+            if newest < step.number:
+                raise SinkUnreachableError(
+                    f"The ledger {self.identity} cannot be used: its listing lacks a file that was just written.",
+                    "The run tries again. If this stays, check the store, and the proxy or gateway in front of it.",
+                )
+            if newest > step.number:
                 obstore.delete(store, key)
                 return False
             if len(numbers) > 2 * KEPT_STATES:
@@ -313,7 +325,7 @@ class FileLedger:
                 self._place.put(_key(step), step.text.encode(), create=True)
             except AlreadyExistsError:
                 return
-            if self._numbers(folder_name(step.state.pipeline))[-1] > step.number:
+            if max(self._numbers(folder_name(step.state.pipeline)), default=0) > step.number:
                 return  # a newer run has swept it meanwhile; this run is fenced at its next step
         raise DefinitionError(
             f"The store of the ledger {self.identity} overwrites an object that a request may only create (If-None-Match): two "
@@ -338,7 +350,8 @@ class FileLedger:
         folder = folder_name(pipeline)
         with self._place.reached():
             store = self._place.store(create=False)
-            numbers = self._numbers(folder) if store else []
+            # The client takes a page of HTML for an empty listing. A second bad answer is noticed when the first step is created.
+            numbers = (self._numbers(folder) or self._numbers(folder)) if store else []
             # A power failure may tear the newest file. The state before it is also correct, only older.
             for number in reversed(numbers):
                 found = self._read(store, f"{folder}/{number:020}.json")
@@ -365,9 +378,7 @@ class FileLedger:
             )
 
     def _numbers(self, folder: str) -> list[int]:
-        paths = (key.rpartition("/") for key in self._place.keys(folder))
-        names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
-        return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
+        return _numbers_of(self._place.keys(folder))
 
     def _read(self, store: ObjectStore, key: str) -> WrittenState | None:
         if not self._place.is_file(key):
@@ -410,6 +421,13 @@ class _Held:
 
 def _key(step: _Held) -> str:
     return f"{folder_name(step.state.pipeline)}/{step.number:020}.json"
+
+
+def _numbers_of(keys: list[str]) -> list[int]:
+    """The numbers of the steps among a pipeline's files, sorted."""
+    paths = (key.rpartition("/") for key in keys)
+    names = (name for parent, _, name in paths if not parent.endswith((f"/{_DECISIONS}", f"/{_REQUESTS}")))
+    return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
 
 
 def _word_key(pipeline: str, kind: str, identity: str) -> str:
