@@ -1,4 +1,7 @@
-"""A work place that somebody clears under a living run: what was staged there is staged again, and the run goes on by itself."""
+"""A work place that somebody clears under a living run, or whose files are damaged: what was staged there is staged again.
+
+The run goes on by itself.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +99,42 @@ def test_a_run_goes_on_wherever_it_was(world: World, clear: Callable[[], None], 
     finally:
         faults.arm(former)
     assert struck
+    assert world.state.checkpoint == world.stream.promised
+    world.check()
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda content: content[: len(content) // 2],
+    "nothing": lambda _: b"",
+    "a page of HTML": lambda _: b"<html>Please log in.</html>",
+    "one byte": lambda content: content[:-200] + bytes([content[-200] ^ 255]) + content[-199:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_pieces_that_are_not_as_they_were_written_are_staged_again(world: World, tmp_path: Path, damage: str) -> None:
+    struck: list[Path] = []
+
+    def strike(at: Moment, passed: faults.FaultPoint, detail: str) -> None:
+        if (at, passed) == (Moment.AFTER, Step.STAGE) and not struck:
+            struck.extend((tmp_path / "work").glob("headrace-work-run-*/staged/*/pieces"))
+            for path in struck:  # replaced as a whole: the files may be mapped
+                fresh = path.with_name("fresh")
+                fresh.write_bytes(DAMAGES[damage](path.read_bytes()))
+                fresh.replace(path)
+
+    for table_id in (A, B):
+        world.insert(table_id, *range(10, 20))
+    world.upstream.checkpoint()
+    former = faults.arm(strike)
+    try:
+        ran = world.run()
+    finally:
+        faults.arm(former)
+    assert struck
+    told = [*(problem.message for problem in ran.stopped), *ran.failures]
+    assert any("in the work place is not as it was written" in text for text in told)
+    assert {str(problem.table_id) for problem in ran.stopped} <= set(ran.resumed)
     assert world.state.checkpoint == world.stream.promised
     world.check()
 

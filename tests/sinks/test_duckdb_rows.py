@@ -378,6 +378,27 @@ def test_without_a_folder_of_its_own_rows_go_through_the_runs_work_place(sink: D
     assert content(path, str(PLAIN.table_id)) == [(1, "a")]
 
 
+@pytest.mark.parametrize("length", [0, 0.5, 0.999])
+def test_a_file_of_rows_that_is_not_whole_has_the_cut_written_again(
+    sink: DuckDbSink, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: float
+) -> None:
+    saved = spool.SpoolWriter._save
+
+    def torn(writer: spool.SpoolWriter, *given: Any) -> str:
+        key = saved(writer, *given)
+        whole = writer.work.read(key).to_pybytes()
+        writer.work.write(key, whole[: int(len(whole) * length)])
+        return key
+
+    create(sink, PLAIN)
+    monkeypatch.setattr(spool.SpoolWriter, "_save", torn)
+    with pytest.raises(TransientError, match="A file of rows in the work place is not whole"):
+        write(sink, [change(PLAIN, [{"id": 1, "v": "a"}])])
+    monkeypatch.setattr(spool.SpoolWriter, "_save", saved)
+    write(sink, [change(PLAIN, [{"id": 1, "v": "a"}])])
+    assert content(path) == [(1, "a")]
+
+
 @pytest.mark.server
 def test_rows_go_through_a_store_where_no_folder_is_shared(sink: DuckDbSink, path: Path, s3: S3Server) -> None:
     with open_work(s3.uri(s3.make_bucket(), "work")) as work:

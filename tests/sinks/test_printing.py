@@ -138,6 +138,27 @@ def test_lines_that_are_gone_are_an_error_not_silence() -> None:
         print_sink().event_sink.write(EmptiedRound([change(ORDERS, [(RowKind.INSERT, 1, 1, 1, "a", None)])]))
 
 
+class ShortenedRound(FakeRound):
+    """The files of all units but the first lose their last lines before the driver reads them."""
+
+    def write_in_tasks(self, writer: UnitWriter) -> WriteReport:
+        report = super().write_in_tasks(writer)
+        work = self.work_place()
+        for outcome in report.outcomes[1:]:
+            (key,) = outcome.spooled
+            lines = work.read(key).to_pybytes().splitlines(keepends=True)
+            work.write(key, b"".join(lines[: len(lines) // 2]))
+        return report
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_spooled_file_that_is_not_whole_prints_nothing(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    units = [change(ORDERS, [(RowKind.INSERT, n, n, n, "a", None) for n in range(1, rows + 1)]) for _ in range(2)]
+    with pytest.raises(TransientError, match="A file of rows in the work place is not whole"):
+        print_sink().event_sink.write(ShortenedRound(*([unit] for unit in units)))
+    assert capsys.readouterr().out == ""
+
+
 def test_schema_changes_are_printed_too(capsys: pytest.CaptureFixture[str]) -> None:
     drop = SchemaChange(5, ORDERS, (DropTableEvent(ORDERS),), "DROP TABLE orders", "shop", frozenset({ORDERS}))
     applier = print_sink().metadata_applier

@@ -138,6 +138,8 @@ class StagedPiece:
     start: int
     length: int
     """The byte range of the piece in the object. It is an Arrow IPC stream of ``headrace.sources.stream.records.PIECE``."""
+    checksum: int
+    """The CRC-32 of these bytes."""
 
 
 @dataclass(frozen=True)

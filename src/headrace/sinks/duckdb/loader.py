@@ -137,10 +137,19 @@ def load_table(
 
 
 def _read(work: WorkPlace, files: list[SpooledFile]) -> pa.Table | None:
-    """The files as one table. In a local work place, it is in mapped files, not in memory."""
+    """The files as one table. In a local work place, it is in mapped files, not in memory.
+
+    Raises TransientError, also for a file that is not whole. Its end shows that, and the cut is then written again.
+    """
     if not files:
         return None
-    return pa.concat_tables([pa.ipc.open_file(work.open(file.key)).read_all() for file in files])
+    try:
+        return pa.concat_tables([pa.ipc.open_file(work.open(file.key)).read_all() for file in files])
+    except (pa.ArrowException, OSError) as error:
+        raise TransientError(
+            f"A file of rows in the work place is not whole ({str(error).strip().rstrip('.')}), so they are written again.",
+            "If this happens again, check the disk or the store of the work place (--work).",
+        ) from error
 
 
 def _mismatch(session: Session, target: TargetTable, rows: pa.Table) -> Problem | None:

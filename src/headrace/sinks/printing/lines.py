@@ -9,7 +9,11 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import takewhile
 
+import pyarrow as pa
+
+from headrace.errors import TransientError
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT
 from headrace.model.events import RowKind, SchemaChange
 from headrace.places.work_place import WorkPlace
@@ -21,6 +25,8 @@ _SIGNS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTE
 # key.
 _KEY_WIDTH = 20
 _MERGED_AT_ONCE = 100
+_END = "end\n"
+"""The last line of a spooled file. A file without it is not whole."""
 
 
 def row_lines(change: TableChange) -> Iterator[str]:
@@ -52,6 +58,7 @@ def spool(lines: Iterable[str], work: WorkPlace, key: str) -> None:
     """Writes the lines, which must be in commit order, to one file. Raises TransientError."""
     with work.writing(key) as file, io.TextIOWrapper(file, encoding="utf-8", newline="\n") as out:
         out.writelines(f"{line}\n" for line in lines)
+        out.write(_END)
 
 
 def merge_spooled(work: WorkPlace, keys: Sequence[str], folder: str) -> str:
@@ -69,7 +76,7 @@ def merge_spooled(work: WorkPlace, keys: Sequence[str], folder: str) -> str:
 def merged_lines(work: WorkPlace, keys: Iterable[str]) -> Iterator[str]:
     """The JSON lines of all files in commit order, with their line ends. Holds one line of each file in memory.
 
-    Raises TransientError before the first line if a file is missing.
+    Raises TransientError before the first line if a file is missing or not whole.
     """
     with ExitStack() as stack:
         for line in _merged(work, keys, stack):
@@ -78,8 +85,20 @@ def merged_lines(work: WorkPlace, keys: Iterable[str]) -> Iterator[str]:
 
 def _merged(work: WorkPlace, keys: Iterable[str], stack: ExitStack) -> Iterator[str]:
     files = [stack.enter_context(work.open(key)) for key in keys]
+    for file in files:
+        _require_whole(file)
     opened = [stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n")) for file in files]
-    return heapq.merge(*opened, key=_key)
+    return heapq.merge(*(takewhile(lambda line: line != _END, lines) for lines in opened), key=_key)
+
+
+def _require_whole(file: pa.NativeFile) -> None:
+    file.seek(max(0, file.size() - len(_END)))
+    if file.read() != _END.encode():
+        raise TransientError(
+            "A file of rows in the work place is not whole, so they are written again.",
+            "If this happens again, check the disk or the store of the work place (--work).",
+        )
+    file.seek(0)
 
 
 def _key(line: str) -> str:

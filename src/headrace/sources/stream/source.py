@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import SourceLostError, SourceUnreachableError
+from headrace.errors import SourceLostError, SourceUnreachableError, TransientError
 from headrace.model.block import META_FIELDS, SEQ, SEQ_RANK_SHIFT, ChangeBlock, in_pieces
 from headrace.model.commands import skip_command
 from headrace.model.cut import CutOutcome
@@ -372,9 +373,21 @@ class StreamEventSource:
         return bool(((commit_ts > above) & (commit_ts <= up_to)).any())
 
     def _records(self, piece: StagedPiece) -> pa.Table:
-        """The records of a piece, as ``headrace.sources.stream.records.PIECE``. Raises TransientError."""
-        held = self._place.read(piece.key).slice(piece.start, piece.length)
-        return pa.ipc.open_stream(held).read_all().combine_chunks()
+        """The records of a piece, as ``headrace.sources.stream.records.PIECE``.
+
+        Raises TransientError, also if the object is not as it was written. It is then removed, so that the next poll finds it
+        missing and stages everything again.
+        """
+        held = self._place.read(piece.key)
+        if held.size >= piece.start + piece.length:
+            held = held.slice(piece.start, piece.length)
+            if zlib.crc32(held) == piece.checksum:
+                return pa.ipc.open_stream(held).read_all().combine_chunks()
+        self._remove([piece.key])
+        raise TransientError(
+            f"The file {piece.key} in the work place is not as it was written, so its records are read from the stream again.",
+            "If this happens again, check the disk or the store of the work place (--work).",
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ The pieces of a range are in one object, one after another, so that a thousand t
 from __future__ import annotations
 
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -281,7 +282,8 @@ def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: Stagi
                     writer.write_batch(batch)
             spans.append((table_id, piece, pa.Table.from_batches(piece.batches), start, out.tell() - start))
     key = f"{folder}/pieces"
-    place.write(key, out.getvalue())
+    content = out.getvalue()
+    place.write(key, content)
     return tuple(
         StagedPiece(
             table_id,
@@ -297,6 +299,7 @@ def _written(of: Range, tables: Mapping[TableId, Sequence[_Piece]], place: Stagi
             key=key,
             start=start,
             length=length,
+            checksum=zlib.crc32(content.slice(start, length)),
         )
         for table_id, piece, rows, start, length in spans
     )
