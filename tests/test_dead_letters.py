@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ import pytest
 
 from crashing import Crashed, CrashPoints, install
 from damage import Repair, edit_line, remove, rewrite
+from faulty_proxy import Fault, Kind, faulty_proxy
 from following import Following, run_once
 from harness import assert_state, spark_engine
 from headrace.cli.display import RunDisplay
 from headrace.cli.main import main
 from headrace.cli.output import make_output
 from headrace.engine.run_options import RunOptions
+from headrace.errors import SinkUnreachableError
 from headrace.model.ledger import LedgerState, RequestKind, TableRequest, TableStatus
 from headrace.model.letters import Letter
 from headrace.model.place import PlaceInFile
@@ -888,6 +891,44 @@ def test_letters_lie_in_an_object_store(csv_scene: Scene, s3: S3Server) -> None:
     assert len(letters.replayed(ORDERS)) == 2
     assert letters.discard(ORDERS) == 0
     assert letters.replayed(ORDERS) == {}
+
+
+@pytest.mark.parametrize("word", [(), ("--discard", "--yes")], ids=["replay", "discard"])
+def test_a_request_waits_while_the_letters_are_listed_without_content(
+    file_scene: Scene, s3: S3Server, word: tuple[str, ...]
+) -> None:
+    """Otherwise the request would be used up, or letters would stay that do not count any more."""
+    scene = file_scene
+    with faulty_proxy(s3.endpoint) as proxy:
+        letters = open_dead_letters(replace(s3, endpoint=proxy.endpoint).uri(s3.make_bucket(), "letters"), "default")
+        repair = scene.breaks(scene.orders(4, 5), 1)
+        assert scene.run(letters=letters) == 0
+        repair()
+        assert scene.replay(*word) == 0
+        with (
+            proxy.troubled(Fault.HTML, only=Kind.LIST),
+            pytest.raises(SinkUnreachableError, match="its listing lacks what was just written"),
+        ):
+            scene.run(letters=letters)
+        assert scene.state().dead_letters == {ORDERS: 1}
+        assert scene.run(letters=letters) == 0
+        assert (letters.of(ORDERS), scene.state().dead_letters) == ({}, {})
+        assert scene.ids() == ([1, 2, 3, 5] if word else [1, 2, 3, 4, 5])
+
+
+def test_a_letter_that_is_answered_with_something_else_once_is_read_again(file_scene: Scene, s3: S3Server) -> None:
+    scene = file_scene
+    with faulty_proxy(s3.endpoint) as proxy:
+        letters = open_dead_letters(replace(s3, endpoint=proxy.endpoint).uri(s3.make_bucket(), "letters"), "default")
+        repair = scene.breaks(scene.orders(4, 5), 1)
+        assert scene.run(letters=letters) == 0
+        repair()
+        assert scene.replay() == 0
+        left = [Fault.HTML]
+        proxy.fault = lambda request: left.pop() if request.kind is Kind.GET and left else None
+        assert scene.run(letters=letters) == 0
+        assert not left
+    scene.is_whole()
 
 
 @pytest.mark.parametrize("name", ["注文明細" * 8 + "甲", "é" * 64, "😀" * 64, "a.b" * 21, "orders"])

@@ -94,7 +94,7 @@ def caught_up(
         row = asked[target]
         if mark.checkpoint > row.checkpoint:
             moved.append(replace(row, checkpoint=mark.checkpoint, after=False))
-            names = letters.names(row.table_id) if letters is not None else ()
+            names = letters.confirmed_names(row.table_id) if letters is not None else ()
             if new := sum(row.checkpoint <= begins(name) < mark.checkpoint for name in names):
                 counts[row.table_id] = state.dead_letters.get(row.table_id, 0) + new
     silent = [row for target, row in asked.items() if target not in told and row.is_made and row.status not in _PEOPLES]

@@ -20,9 +20,10 @@ from hashlib import sha256
 
 import obstore
 import pyarrow as pa
+from obstore.store import ObjectStore
 
 from headrace import faults
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, SinkUnreachableError
 from headrace.faults import Step
 from headrace.model.letters import Letter
 from headrace.model.outcome import Problem
@@ -38,6 +39,8 @@ KEPT_REPLAYED = timedelta(days=30)
 _FORMAT = 1
 _SUFFIX = ".json"
 _REPLAYED = "replayed"
+_MARK = "listed"
+"""The name of an object that is in a folder while it is listed to be sure. It is no letter."""
 _LONGEST_FOLDER = 200
 _THREADS = 16
 
@@ -83,8 +86,16 @@ class DeadLetters:
         """The names of the table's letters, sorted. Raises SinkUnreachableError."""
         return sorted(self._written(self._prefix(table_id)))
 
+    def confirmed_names(self, table_id: TableId) -> list[str]:
+        """As :meth:`names`, of a listing that certainly shows what is there. Raises SinkUnreachableError, also if it does not."""
+        return sorted(self._confirmed(self._prefix(table_id)))
+
     def of(self, table_id: TableId) -> dict[str, Letter]:
-        """The table's letters by name. Raises SinkUnreachableError, and DefinitionError for a file that is not a letter."""
+        """The table's letters by name.
+
+        Raises SinkUnreachableError, also if the store does not list what is there, and DefinitionError for a file that is not a
+        letter.
+        """
         return self._read(self._prefix(table_id))
 
     def replayed(self, table_id: TableId) -> dict[str, Letter]:
@@ -112,11 +123,14 @@ class DeadLetters:
         faults.after(Step.LETTERS_REMOVED)
 
     def discard(self, table_id: TableId) -> int:
-        """Removes all letters of the table, with the replayed ones. Returns how many counted. Raises SinkUnreachableError."""
+        """Removes all letters of the table, with the replayed ones. Returns how many counted. Raises SinkUnreachableError.
+
+        It is also raised if the store does not list what is there, since letters would stay that no longer count.
+        """
         faults.before(Step.LETTERS_REMOVED)
-        found = self.names(table_id)
+        found = self.confirmed_names(table_id)
         self._remove(self._prefix(table_id), found)
-        self._remove(self._replayed(table_id), self._written(self._replayed(table_id)))
+        self._remove(self._replayed(table_id), self._confirmed(self._replayed(table_id)))
         faults.after(Step.LETTERS_REMOVED)
         return len(found)
 
@@ -135,24 +149,54 @@ class DeadLetters:
 
     def _written(self, folder: str) -> dict[str, datetime]:
         """When each letter of a folder was written, by name. Subfolders are not read; nor are links and pipes in a local folder."""
+        return self._letters_among(self._listed(folder), folder)
+
+    def _confirmed(self, folder: str) -> dict[str, datetime]:
+        """As :meth:`_written`, of a listing that shows an object which was written just before.
+
+        The client of an object store takes a page of HTML for an empty listing.
+        """
+        if self.place.is_local:
+            return self._written(folder)
+        mark = f"{folder}/{_MARK}"
+        with self.place.reached():
+            self.place.put(mark, b"")
+            listed = self._listed(folder)
+            with ignoring_absence():
+                obstore.delete(self.place.store(create=True), mark)
+        if _MARK not in listed:
+            raise SinkUnreachableError(
+                f"The {self.place.what} {self.place.location.url} cannot be used: its listing lacks what was just written.",
+                "The run tries again. If this stays, check the store, and the proxy or gateway in front of it.",
+            )
+        return self._letters_among(listed, folder)
+
+    def _listed(self, folder: str) -> dict[str, datetime]:
         with self.place.reached():
             store = self.place.store(create=False)
             listed = obstore.list_with_delimiter(store, folder)["objects"] if store else ()
-        paths = {item["path"].rpartition("/")[2]: item["last_modified"] for item in listed}
-        found = {path.removesuffix(_SUFFIX): written for path, written in paths.items() if path.endswith(_SUFFIX)}
+        return {item["path"].rpartition("/")[2]: item["last_modified"] for item in listed}
+
+    def _letters_among(self, listed: Mapping[str, datetime], folder: str) -> dict[str, datetime]:
+        found = {path.removesuffix(_SUFFIX): written for path, written in listed.items() if path.endswith(_SUFFIX)}
         return {name: written for name, written in found.items() if self.place.is_file(_path(folder, name))}
 
     def _read(self, folder: str) -> dict[str, Letter]:
         found: dict[str, Letter] = {}
-        names = sorted(self._written(folder))
+        names = sorted(self._confirmed(folder))
         with self.place.reached():
             store = self.place.store(create=False)
             for name in names:
                 path = _path(folder, name)
                 with ignoring_absence():
-                    text = bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace")
-                    found[name] = letter_from_json(text, path)
+                    try:
+                        found[name] = self._letter(store, path)
+                    except DefinitionError:  # the answer of a proxy, perhaps
+                        found[name] = self._letter(store, path)
         return found
+
+    def _letter(self, store: ObjectStore, path: str) -> Letter:
+        return letter_from_json(bytes(obstore.get(store, path).bytes()).decode("utf-8", "replace"), path)
 
     def _remove(self, folder: str, names: Iterable[str]) -> None:
         with self.place.reached():
