@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.shapes import outgrown_shapes, told_shapes
-from headrace.model.events import AddColumnEvent, CreateTableEvent, RenameTableEvent, SchemaChange
+from headrace.engine.shapes import outgrown_shapes, shapes_before, told_shapes
+from headrace.model.events import AddColumnEvent, CreateTableEvent, DropTableEvent, OtherEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import LedgerState, TableProgress, TableShape, TableStatus
+from headrace.model.offer import Offer
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.tso import tso_from_ms
 from headrace.model.types import ColumnType, TypeKind
@@ -124,3 +125,17 @@ def test_what_stays_is_the_shape_of_every_row_that_may_still_come(
         assert needed is None or shape(A, 1, needed) in after.shapes.values()
     assert len(after.shapes) <= 1 + sum(version >= reached for version in versions)
     assert outgrown_shapes(after) == ()
+
+
+@pytest.mark.parametrize("statement", ["DROP VIEW IF EXISTS a", "CREATE VIEW IF NOT EXISTS a AS SELECT 1"])
+@pytest.mark.parametrize("tells", [True, False])
+def test_the_shape_at_the_start_is_not_over_with_a_view(statement: str, tells: bool) -> None:
+    """A storage source gives a view's columns as the shape of a change, a stream none."""
+    view = replace(change(A, 6, OtherEvent(A)), statement=statement, schema=TableSchema(A, ()) if tells else None)
+    known = LedgerState("p", start=tso_from_ms(9))
+    found = shapes_before(known, Offer(0, 0, (change(A, 5, CreateTableEvent(A, TableSchema(A, (ID,)))), view)), lambda _: True)
+    assert [(made.commit_ts, made.schema) for made in found] == [(tso_from_ms(5), shape(A, 5, 5).schema)]
+    assert shapes_before(known, Offer(0, 0, (view,)), lambda _: True) == []
+    dropped = replace(change(A, 7, DropTableEvent(A)), statement="DROP TABLE a", schema=None)
+    offer = Offer(0, 0, (change(A, 5, CreateTableEvent(A, TableSchema(A, (ID,)))), dropped))
+    assert shapes_before(known, offer, lambda _: True) == []

@@ -68,6 +68,8 @@ class Statement:
     (columns)``. DROP INDEX has the action ``DROP INDEX name``."""
     brings_back: bool = False
     """Whether it is RECOVER or FLASHBACK, of tables or of anything else."""
+    if_exists: bool = False
+    """Whether a DROP TABLE or DROP VIEW says IF EXISTS, or a CREATE VIEW says IF NOT EXISTS."""
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
     """Every place where it names a table or database."""
 
@@ -166,9 +168,9 @@ class _Reader:
             self._cursor.next()
         return Statement(kind, (named,), options=self._cursor.rest())
 
-    def _skip_existence(self) -> None:
-        if not self._cursor.accept("IF", "NOT", "EXISTS"):
-            self._cursor.accept("IF", "EXISTS")
+    def _skip_existence(self) -> bool:
+        """Steps past IF [NOT] EXISTS. Returns whether it was there."""
+        return self._cursor.accept("IF", "NOT", "EXISTS") or self._cursor.accept("IF", "EXISTS")
 
     def _create(self) -> Statement:
         cursor = self._cursor
@@ -217,10 +219,10 @@ class _Reader:
         )
 
     def _create_view(self) -> Statement:
-        self._skip_existence()
+        if_exists = self._skip_existence()
         view = self._table()
-        body = self._cursor.rest()
-        return Statement(StatementKind.CREATE_VIEW, (view,), reads=self._named_after(body, "FROM", "JOIN"))
+        reads = self._named_after(self._cursor.rest(), "FROM", "JOIN")
+        return Statement(StatementKind.CREATE_VIEW, (view,), reads=reads, if_exists=if_exists)
 
     def _named_after(self, body: tuple[Word, ...], *keywords: str) -> tuple[TableId, ...]:
         """The tables named after these keywords, including the further ones in ``FROM a AS x, b``. Best effort, for ordering."""
@@ -246,11 +248,11 @@ class _Reader:
             return Statement(StatementKind.EMPTY)  # of its own session only, also where a table has the same name
         cursor.skip_any("GLOBAL", "TEMPORARY")
         if cursor.accept("TABLE") or cursor.accept("TABLES"):
-            self._skip_existence()
-            return Statement(StatementKind.DROP_TABLE, self._table_list())
+            if_exists = self._skip_existence()
+            return Statement(StatementKind.DROP_TABLE, self._table_list(), if_exists=if_exists)
         if cursor.accept("VIEW"):
-            self._skip_existence()
-            return Statement(StatementKind.DROP_VIEW, self._table_list())
+            if_exists = self._skip_existence()
+            return Statement(StatementKind.DROP_VIEW, self._table_list(), if_exists=if_exists)
         if cursor.accept("INDEX"):
             name, table, _ = self._index()
             return Statement(StatementKind.OTHER, (table,), actions=((Word("DROP"), Word("INDEX"), name),))

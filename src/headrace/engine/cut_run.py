@@ -378,7 +378,7 @@ class CutRun:
         if self._verdict(change) is Verdict.SKIP and is_of(unfollowed(state), change):
             return tuple(row if row.status.is_gone else replace(row, status=TableStatus.NOT_FOLLOWED) for row in rows)
         kind = read_statement(change.statement, change.database).kind
-        if kind is StatementKind.CREATE_VIEW and not self._sink.capabilities.views:
+        if kind is StatementKind.CREATE_VIEW and not (self._sink.capabilities.views or change.unchanged):
             return tuple(replace(row, status=TableStatus.GONE) if row.table_id == change.table_id else row for row in rows)
         if self._verdict(change) is not Verdict.SKIP:
             return rows

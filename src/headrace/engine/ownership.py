@@ -13,6 +13,7 @@ from headrace.ddl.grammar.statements import judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.journal import is_born_later, is_first_sight, was_let_in
+from headrace.engine.object_kinds import ObjectKinds, in_the_way
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import (
     CreateTableEvent,
@@ -53,9 +54,12 @@ class Ownership:
 
         That is: the tables that each dropped database may take with it; the tables to which foreign keys may not refer; if tables
         are dropped, the pipeline's own tables and which of them run; and whether the table that the change copies does not belong
-        to the pipeline.
+        to the pipeline. The events of tables that it names as views, and of views that it names as tables, are left out.
         """
         read = read_statement(change.statement, change.database)
+        if unchanged := self._kinds.unchanged(change, read, state):
+            kept = tuple(e for e in change.events if not (isinstance(e, DropTableEvent | OtherEvent) and e.table_id in unchanged))
+            change = replace(change, events=kept, unchanged=unchanged)
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)
         elif read.reads and read.like is None and read.kind is not StatementKind.CREATE_VIEW:
@@ -67,6 +71,10 @@ class Ownership:
             change = replace(change, own=own, running=running)
         events = (self._bounded_drop(e, change, state) if isinstance(e, DropDatabaseEvent) else e for e in change.events)
         return replace(change, events=tuple(events))
+
+    @property
+    def _kinds(self) -> ObjectKinds:
+        return ObjectKinds(self.capabilities.views, self.applier.describe)
 
     def _follows(self, name: TableId, commit_ts: int) -> bool:
         """Whether a table is followed at a commit ts (TSO).
@@ -120,9 +128,12 @@ class Ownership:
     def foreign(self, change: SchemaChange, state: LedgerState) -> Notice | Problem | None:
         """What prevents a change that would drop, replace or rewrite something of others; ``None`` if nothing does.
 
-        A notice: everything that it would drop belongs to others, so there is nothing to do. A problem: the change must not run.
+        A notice: everything that it would drop belongs to others, or is of another kind, so there is nothing to do. A problem: the
+        change must not run. ``change`` is as :meth:`bounded` returns it.
         """
         read = read_statement(change.statement, change.database)
+        if (found := in_the_way(change, read)) is not None:
+            return found
         dropped = dropped_by(change, read)
         foreign = [name for name in dropped if self._is_foreign(name, change, state) or was_let_in(state, name)]
         if foreign and foreign == dropped:
@@ -182,7 +193,10 @@ def _is_let_in(state: LedgerState, name: TableId) -> bool:
 
 
 def dropped_by(change: SchemaChange, read: Statement) -> list[TableId]:
-    """The tables and views that the change drops by name; ``read`` is its statement."""
+    """The tables and views that the change drops by name; ``read`` is its statement.
+
+    ``change`` is as :meth:`Ownership.bounded` returns it: a DROP VIEW has no events of tables, and a DROP TABLE none of views.
+    """
     if read.kind is StatementKind.DROP_VIEW:
         return [event.table_id for event in change.events if isinstance(event, OtherEvent)]
     return [event.table_id for event in change.events if isinstance(event, DropTableEvent)]

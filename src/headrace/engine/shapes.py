@@ -37,6 +37,7 @@ from headrace.model.table import TableId, TableSchema
 from headrace.model.tso import tso_from_ms, tso_to_ms
 from headrace.sources.base import EventSource, StreamSource
 
+_OF_VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 _MOST_TOLD = 20
 """So many tables are named whose given definitions are not used."""
 
@@ -46,7 +47,8 @@ def shapes_before(state: LedgerState, offer: Offer, includes: Callable[[TableId]
     if not state.start:
         return []
     newest: dict[TableId, SchemaChange] = {}
-    before = (change for change in offer.schema_changes if change.commit_ts <= state.start)
+    # A table's shape stays valid after DROP VIEW IF EXISTS with its name, which the source ran without an effect.
+    before = (c for c in offer.schema_changes if c.commit_ts <= state.start and not _is_kind_of(c, _OF_VIEWS))
     for _, of_one_ts in groupby(before, key=lambda change: change.commit_ts):
         together = list(of_one_ts)  # a statement has one file for each of its tables, in any order
         for change in together:
@@ -152,8 +154,11 @@ def _lacks_pattern(state: LedgerState, change: SchemaChange, follows: Followed) 
 def _is_of_view(change: SchemaChange) -> bool:
     """Whether the change creates or drops a view, or creates another object that is not a table."""
     only_statement = all(isinstance(e, OtherEvent) for e in change.events)
-    drops = read_statement(change.statement, change.database).kind is StatementKind.DROP_VIEW
-    return only_statement and (drops or begins_with(change.statement, "CREATE"))
+    return only_statement and (_is_kind_of(change, {StatementKind.DROP_VIEW}) or begins_with(change.statement, "CREATE"))
+
+
+def _is_kind_of(change: SchemaChange, kinds: Collection[StatementKind]) -> bool:
+    return read_statement(change.statement, change.database).kind in kinds
 
 
 def with_kept_shapes(offer: Offer, state: LedgerState) -> Offer:

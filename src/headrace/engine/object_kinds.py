@@ -1,0 +1,90 @@
+"""Statements about a view whose name belongs to a table, and the other way round: the source does not change that object.
+
+MySQL and MariaDB run DROP VIEW IF EXISTS of a table, DROP TABLE IF EXISTS of a view and CREATE VIEW IF NOT EXISTS of a table
+without an effect, give a warning, and write the statement to the binary log all the same. A restored dump contains such statements
+for each of its views. Without IF [NOT] EXISTS, they refuse the statement for that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.ddl.statement import Statement, StatementKind
+from headrace.engine.excluded_tables import cannot_be_made
+from headrace.model.events import DropTableEvent, OtherEvent, SchemaChange, SchemaChangeEvent
+from headrace.model.ledger import LedgerState, TableStatus
+from headrace.model.outcome import Notice, Problem
+from headrace.model.table import TableId
+from headrace.sinks.metadata_applier import TableDescription
+
+_OF_VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
+
+
+@dataclass(frozen=True)
+class ObjectKinds:
+    """Distinguishes the pipeline's tables from its views.
+
+    The ledger has rows of views only if the target has views. The target's catalogue then shows which of the two a name is.
+    """
+
+    views: bool
+    """Whether the target has views (``SinkCapabilities.views``)."""
+    describe: Callable[[TableId], TableDescription | None]
+
+    def unchanged(self, change: SchemaChange, read: Statement, state: LedgerState) -> frozenset[TableId]:
+        """The names that the statement drops or creates as an object of another kind than they are. ``read`` is the statement."""
+        if read.kind in _OF_VIEWS:
+            return frozenset(t for t in map(_named, change.events) if t and self._is_table(t, state, if_exists=read.if_exists))
+        if read.kind is StatementKind.DROP_TABLE and self.views:
+            return frozenset(t for t in map(_named, change.events) if t and self._is_view(t, state))
+        return frozenset()
+
+    def _is_table(self, name: TableId, state: LedgerState, *, if_exists: bool) -> bool:
+        """Whether the name is a table of the source.
+
+        For one that was never created because its records were passed over, only the statement tells: without IF [NOT] EXISTS the
+        source would have refused it for a table.
+        """
+        row = state.tables.get(name)
+        if row is None:
+            return False
+        if row.status is TableStatus.NOT_FOLLOWED or cannot_be_made(row):
+            return if_exists
+        if not (row.is_made and self.views):
+            return row.is_made
+        found = self.describe(name)
+        return found is not None and not found.is_view
+
+    def _is_view(self, name: TableId, state: LedgerState) -> bool:
+        row = state.tables.get(name)
+        found = self.describe(name) if row is not None and row.is_made else None
+        return found is not None and found.is_view
+
+
+def in_the_way(change: SchemaChange, read: Statement) -> Notice | Problem | None:
+    """What prevents a change that names objects of another kind (``SchemaChange.unchanged``); ``None`` if nothing does.
+
+    A notice: all of its names are such, and it says IF [NOT] EXISTS, so there is nothing to do. A problem: the source would have
+    refused it, so what the source has under that name is unknown.
+    """
+    if not change.unchanged:
+        return None
+    names = ", ".join(map(str, sorted(change.unchanged)))
+    kind, other = ("a table", "a view") if read.kind in _OF_VIEWS else ("a view", "a table")
+    if not read.if_exists:
+        message = (
+            f"its schema change at {change.commit_ts} is a {read.kind}, but {names} is {kind} here, not {other}. The source would "
+            "have refused it, so an earlier schema change is missing."
+        )
+        hint = f"Check in the source what {names} is."
+        return Problem(change.table_id, message, place=change.origin, hint=hint)
+    if change.events:
+        return None
+    existence = "IF NOT EXISTS" if read.kind is StatementKind.CREATE_VIEW else "IF EXISTS"
+    return Notice(f"{read.kind} {existence} changed nothing: {names} is {kind}, not {other}.", change.table_id)
+
+
+def _named(event: SchemaChangeEvent) -> TableId | None:
+    """The table or view that an event of DROP TABLE, DROP VIEW or CREATE VIEW is about."""
+    return event.table_id if isinstance(event, DropTableEvent | OtherEvent) and event.table_id.table else None
