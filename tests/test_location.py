@@ -83,3 +83,8 @@ def test_a_location_shows_no_secret_and_pickles_with_all() -> None:
     told = f"{location!r} {location.url} {location.place} {location.masked('AKID, hush and http://me:pw@h:9000')}"
     assert not any(word in told for word in ("AKID", "hush", "pw"))
     assert "http://***@h:9000" in told
+
+
+def test_a_clients_text_shows_no_part_of_a_signed_url() -> None:
+    location = located("azure://c/p?account-name=a&sas-token=%3Fsv%3D2026%26sig%3Dx%252By")
+    assert location.masked("no http://h/a/c?sig=x%2By&sv=2026 (x+y, x%2by)") == "no http://h/a/c?*** (***, ***)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -98,3 +99,21 @@ def test_several_servers_stay_together() -> None:
 @pytest.mark.parametrize("name", ["sasl-password", "kafka.sasl.password", "kafka.ssl.key.password", "kafka.ssl.key.pem"])
 def test_passwords_of_a_kafka_client_are_secrets(name: str) -> None:
     assert parse_uri(f"kafka://a:9092/t?{name}=s%2Fcret&kafka.client.id=plain").secrets() == ["s/cret"]
+
+
+SIGNATURE = "Kk77+p/Pq=="
+TOKEN = f"sv=2026-01-01&sp=rl&sig={quote(SIGNATURE, safe='')}"
+
+
+@pytest.mark.parametrize("token", [TOKEN, f"?{TOKEN}"])
+def test_the_signature_of_a_token_is_a_secret_of_its_own(token: str) -> None:
+    """A client sends the parameters of the token in its own order."""
+    secrets = parse_uri(f"azure://container/p?sas-token={quote(token, safe='')}").secrets()
+    assert secrets == [token, quote(SIGNATURE, safe=""), SIGNATURE]
+
+
+def test_the_secrets_of_a_url_in_a_parameter_are_secrets_too() -> None:
+    inner = f"azure://container/p?account-name=a&sas-token={quote(TOKEN, safe='')}&account-key=hush%2F"
+    secrets = parse_uri(f"kafka://h:9092/t?claim-check-storage-uri={quote(inner, safe='')}").secrets()
+    assert {inner, TOKEN, SIGNATURE, "hush%2F", "hush/"} <= set(secrets)
+    assert not {"a", "rl", "2026-01-01"} & set(secrets)

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, Protocol
-from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +31,7 @@ from headrace.cli.progress import (
     figures_fields,
     figures_text,
 )
+from headrace.model.secret_texts import HIDDEN, spellings
 
 if TYPE_CHECKING:
     from headrace.model.ledger import CutRecord
@@ -92,7 +92,7 @@ def make_output(*, json: bool, aside: bool = False) -> Output:
 def hide_secrets(values: Iterable[str]) -> None:
     """From now on, every output of this process prints these values as ``***``, even if escaped as in a URI or by Python."""
     for value in filter(None, values):
-        _HIDDEN.update({value, quote(value, safe=""), repr(value)[1:-1]})
+        _HIDDEN.update({value, repr(value)[1:-1]})
 
 
 def redact(text: str) -> str:
@@ -102,9 +102,9 @@ def redact(text: str) -> str:
     """
     for secret in sorted(_HIDDEN, key=len, reverse=True):
         if len(secret) >= _SHORT_SECRET:
-            text = text.replace(secret, "***")
+            text = spellings(secret).sub(HIDDEN, text)
         else:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+            text = re.sub(rf"(?<!\w){spellings(secret).pattern}(?!\w)", HIDDEN, text)
     return text
 
 

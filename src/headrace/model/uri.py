@@ -17,6 +17,7 @@ _VARIABLE = re.compile(r"\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>[
 SECRET_PARAMETERS = frozenset(
     {"access-key", "secret-access-key", "session-token", "account-key", "sas-token", "password", "encryption-key", "external-id"}
     | {"claim-check-storage-uri", "upstream"}  # URIs, which may have secrets themselves
+    | {"sig"}  # of a SAS token; its other parameters (times, rights, versions) grant no access, and are common words
 )
 """Parameters of URIs whose values must not appear in any message. See also :func:`is_secret`."""
 _SECRET_ENDINGS = ("password", "secret", "key.pem", "token")
@@ -55,17 +56,24 @@ class Uri:
 
     def secrets(self) -> list[str]:
         """The values that must not appear in any message."""
-        values = [self.password, *(value for key, value in self.params.items() if is_secret(key))]
-        for value in self.params.values():
-            values += _password_in(value)
-        return [value for value in values if value]
+        inside = [secret for name, value in self.params.items() for secret in secrets_in(name, value)]
+        return [self.password, *inside] if self.password else inside
 
 
-def _password_in(value: str) -> list[str]:
-    """The password of a URL that is the value of a parameter, as it is written there and as it is sent."""
+def secrets_in(parameter: str, value: str) -> list[str]:
+    """The secret values of a parameter: the value itself, and those of a token or a URL that it is, as written there and as sent.
+
+    A client may send the parts of a token or URL in another order, so hiding the whole value is not enough.
+    """
+    found = [value] if is_secret(parameter) else []
     login = value.partition("://")[2].partition("/")[0].rpartition("@")[0]
     password = login.partition(":")[2]
-    return [password, unquote(password)] if password else []
+    found += [password, unquote(password)]
+    for part in (value.partition("?")[2] or value).split("&"):
+        name, is_assigned, text = part.partition("=")
+        if is_assigned and is_secret(name.lower()):
+            found += [text, *secrets_in(name.lower(), unquote(text))]
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def is_secret(parameter: str) -> bool:

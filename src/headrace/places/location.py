@@ -14,7 +14,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from headrace.errors import DefinitionError
-from headrace.model.uri import SECRET_PARAMETERS, Uri
+from headrace.model.secret_texts import without, without_parts_of_urls
+from headrace.model.uri import Uri, secrets_in
 
 FILE, S3, GCS, AZURE, HDFS = "file", "s3", "gcs", "azure", "hdfs"
 SERVICES: Mapping[str, str] = {
@@ -179,13 +180,9 @@ class Location:
         return dict(self.parameters).get(name, "")
 
     def masked(self, text: str) -> str:
-        """The text without the secret values of the location's parameters."""
-        secrets = [value for name, value in self.parameters if name in SECRET_PARAMETERS]
-        if "@" in self.endpoint:
-            secrets.append(self.endpoint.partition("://")[2].rpartition("@")[0])
-        for secret in sorted(secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+        """A text of the store's client without the secret values of the location's parameters, and without parameters of URLs."""
+        secrets = [secret for name, value in self.parameters for secret in secrets_in(name, value)]
+        return without_parts_of_urls(without(text, secrets))
 
 
 def _host_of(endpoint: str) -> str:

@@ -330,15 +330,15 @@ class Store:
             yield
         except FileNotFoundError as error:
             if re.search(_CAUSES[0][0], str(error)):
-                raise unreachable(self._location, error) from error
+                raise unreachable(self._location, error) from None  # a client's text may hold a signed URL
             raise
         except (OSError, pa.ArrowException) as error:
             if path is not None and not re.search(_CAUSES[0][0], str(error)):
                 if not self.is_local and re.search(_GONE, str(error)):
-                    raise FileNotFoundError(f"{path} is gone") from error
+                    raise FileNotFoundError(f"{path} is gone") from None
                 if _is_of_the_file(error):
-                    raise UnreadableFileError(*_told(self._location, error, f"{path} in {self.place}")) from error
-            raise unreachable(self._location, error) from error
+                    raise UnreadableFileError(*_told(self._location, error, f"{path} in {self.place}")) from None
+            raise unreachable(self._location, error) from None
 
 
 def _is_of_the_file(error: Exception) -> bool:
@@ -378,9 +378,10 @@ def _open(location: StoreLocation) -> Store:
     try:
         return Store(location, _connected(location))
     except (OSError, pa.ArrowException) as error:
-        raise unreachable(location, error) from error
+        raise unreachable(location, error) from None
     except (ValueError, TypeError) as error:
-        raise DefinitionError(f"The parameters of {location.place} do not fit together: {error}.") from error
+        told = location.masked(str(error))
+        raise DefinitionError(f"The parameters of {location.place} do not fit together: {told}.") from None
 
 
 def _connected(location: StoreLocation) -> pafs.FileSystem:
@@ -444,7 +445,7 @@ def _azure(location: StoreLocation) -> pafs.AzureFileSystem:
         )
     options: dict[str, object] = {}
     if token := location.parameter("sas-token"):
-        options["sas_token"] = token
+        options["sas_token"] = f"?{token.removeprefix('?')}"  # Azure's tools print it without the ?, and pyarrow appends it to URLs
     elif location.account_key:
         options["account_key"] = location.account_key
     if location.endpoint:
