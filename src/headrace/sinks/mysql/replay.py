@@ -307,8 +307,8 @@ class _TransactionWriter:
             yield statement.text, statement.affects
         commit_ts = transactions.commit_ts.tolist()
         for text, parameters in self._ledger.replayed.records(self._slot.context.pipeline, self._table.table_id, commit_ts):
-            yield session.text(text, parameters).encode(), [1]
-        yield self._slot.proof().encode(), [1]
+            yield session.text(text, parameters).encode(errors="surrogateescape"), [1]
+        yield self._slot.proof().encode(errors="surrogateescape"), [1]
 
     def _statements(
         self, transactions: Transactions, session: MySqlSession, *, most_rows: int, most_updates: int = 1
