@@ -109,6 +109,16 @@ def test_a_view_stays_after_a_drop_that_takes_it_for_a_table(world: World) -> No
     assert (world.at(160).code, world.names()) == (EXIT_OK, {"test.t"})
 
 
+def test_a_view_stays_after_a_create_that_takes_it_for_a_table(world: World) -> None:
+    """MySQL logs every CREATE TABLE IF NOT EXISTS. A target without views does not know that the name is one."""
+    world.of_view(111, VIEW)
+    world.at(120)
+    world.of_view(130, "CREATE TABLE IF NOT EXISTS `v` (`id` INT)")
+    ran = world.at(140)
+    assert (ran.code, "test.v" in world.names()) == (EXIT_OK, True)
+    assert ("CREATE TABLE IF NOT EXISTS changed nothing: test.v is a view, not a table." in ran.told) is world.makes_views
+
+
 def test_a_restored_dump_makes_its_views_anew(world: World) -> None:
     """mysqldump first makes a table in place of each view, or a view without content, and drops both in either form."""
     world.of_view(111, VIEW)

@@ -69,7 +69,7 @@ class Statement:
     brings_back: bool = False
     """Whether it is RECOVER or FLASHBACK, of tables or of anything else."""
     if_exists: bool = False
-    """Whether a DROP TABLE or DROP VIEW says IF EXISTS, or a CREATE VIEW says IF NOT EXISTS."""
+    """Whether it says IF EXISTS (DROP TABLE, DROP VIEW) or IF NOT EXISTS (CREATE TABLE, CREATE VIEW)."""
     mentions: tuple[Mention, ...] = field(default=(), compare=False)
     """Every place where it names a table or database."""
 
@@ -201,14 +201,14 @@ class _Reader:
 
     def _create_table(self) -> Statement:
         cursor = self._cursor
-        self._skip_existence()
+        if_exists = self._skip_existence()
         table = self._table()
         bracketed = cursor.peek().says("(") and cursor.peek(1).says("LIKE")
         if bracketed:
             cursor.next()
         if cursor.accept("LIKE"):
             like = self._table()
-            return Statement(StatementKind.CREATE_TABLE, (table,), reads=(like,), like=like)
+            return Statement(StatementKind.CREATE_TABLE, (table,), reads=(like,), like=like, if_exists=if_exists)
         body = cursor.group()
         return Statement(
             StatementKind.CREATE_TABLE,
@@ -216,6 +216,7 @@ class _Reader:
             reads=self._named_after(body, "REFERENCES"),
             definitions=tuple(split_at_commas(body)),
             options=cursor.rest(),
+            if_exists=if_exists,
         )
 
     def _create_view(self) -> Statement:

@@ -1,8 +1,9 @@
 """Statements about a view whose name belongs to a table, and the other way round: the source does not change that object.
 
-MySQL and MariaDB run DROP VIEW IF EXISTS of a table, DROP TABLE IF EXISTS of a view and CREATE VIEW IF NOT EXISTS of a table
-without an effect, give a warning, and write the statement to the binary log all the same. A restored dump contains such statements
-for each of its views. Without IF [NOT] EXISTS, they refuse the statement for that name.
+MySQL and MariaDB run DROP VIEW IF EXISTS of a table, DROP TABLE IF EXISTS of a view, CREATE VIEW IF NOT EXISTS of a table and
+CREATE TABLE IF NOT EXISTS of a view without an effect and give a warning. MariaDB logs the first three, MySQL the last too (MySQL
+manual, "Replication of CREATE ... IF NOT EXISTS Statements"). A restored dump has such statements for each of its views. Without IF
+[NOT] EXISTS, both refuse the statement for that name.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 
 from headrace.ddl.statement import Statement, StatementKind
 from headrace.engine.excluded_tables import cannot_be_made
-from headrace.model.events import DropTableEvent, OtherEvent, SchemaChange, SchemaChangeEvent
+from headrace.model.events import CreateTableEvent, DropTableEvent, OtherEvent, SchemaChange, SchemaChangeEvent
 from headrace.model.ledger import LedgerState, TableStatus
 from headrace.model.outcome import Notice, Problem
 from headrace.model.table import TableId
 from headrace.sinks.metadata_applier import TableDescription
 
+_CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_VIEW})
 _OF_VIEWS = frozenset({StatementKind.CREATE_VIEW, StatementKind.DROP_VIEW})
 
 
@@ -34,11 +36,12 @@ class ObjectKinds:
 
     def unchanged(self, change: SchemaChange, read: Statement, state: LedgerState) -> frozenset[TableId]:
         """The names that the statement drops or creates as an object of another kind than they are. ``read`` is the statement."""
+        names = {name for name in map(named_by, change.events) if name is not None}
         if read.kind in _OF_VIEWS:
-            return frozenset(t for t in map(_named, change.events) if t and self._is_table(t, state, if_exists=read.if_exists))
-        if read.kind is StatementKind.DROP_TABLE and self.views:
-            return frozenset(t for t in map(_named, change.events) if t and self._is_view(t, state))
-        return frozenset()
+            return frozenset(t for t in names if self._is_table(t, state, if_exists=read.if_exists))
+        # A target refuses a CREATE TABLE without IF NOT EXISTS where it has a view.
+        takes_for_table = read.kind is StatementKind.DROP_TABLE or (read.kind is StatementKind.CREATE_TABLE and read.if_exists)
+        return frozenset(t for t in names if self._is_view(t, state)) if takes_for_table and self.views else frozenset()
 
     def _is_table(self, name: TableId, state: LedgerState, *, if_exists: bool) -> bool:
         """Whether the name is a table of the source.
@@ -81,10 +84,10 @@ def in_the_way(change: SchemaChange, read: Statement) -> Notice | Problem | None
         return Problem(change.table_id, message, place=change.origin, hint=hint)
     if change.events:
         return None
-    existence = "IF NOT EXISTS" if read.kind is StatementKind.CREATE_VIEW else "IF EXISTS"
+    existence = "IF NOT EXISTS" if read.kind in _CREATES else "IF EXISTS"
     return Notice(f"{read.kind} {existence} changed nothing: {names} is {kind}, not {other}.", change.table_id)
 
 
-def _named(event: SchemaChangeEvent) -> TableId | None:
-    """The table or view that an event of DROP TABLE, DROP VIEW or CREATE VIEW is about."""
-    return event.table_id if isinstance(event, DropTableEvent | OtherEvent) and event.table_id.table else None
+def named_by(event: SchemaChangeEvent) -> TableId | None:
+    """The table or view that an event of a CREATE or DROP of tables or views is about; ``None`` for other events."""
+    return event.table_id if isinstance(event, CreateTableEvent | DropTableEvent | OtherEvent) and event.table_id.table else None

@@ -13,7 +13,7 @@ from headrace.ddl.grammar.statements import judge
 from headrace.ddl.statement import Statement, StatementKind, read_statement
 from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.journal import is_born_later, is_first_sight, was_let_in
-from headrace.engine.object_kinds import ObjectKinds, in_the_way
+from headrace.engine.object_kinds import ObjectKinds, in_the_way, named_by
 from headrace.engine.unreadable import is_unborn
 from headrace.model.events import (
     CreateTableEvent,
@@ -58,7 +58,7 @@ class Ownership:
         """
         read = read_statement(change.statement, change.database)
         if unchanged := self._kinds.unchanged(change, read, state):
-            kept = tuple(e for e in change.events if not (isinstance(e, DropTableEvent | OtherEvent) and e.table_id in unchanged))
+            kept = tuple(event for event in change.events if named_by(event) not in unchanged)
             change = replace(change, events=kept, unchanged=unchanged)
         if read.like is not None and change.schema is not None and self._is_strange(read.like, change, state):
             change = replace(change, by_shape=True)

@@ -242,7 +242,7 @@ class SchemaChange:
     """The tables of ``own`` that the pipeline created or adopted and that run in this cut. Only these are altered so that other
     tables can be dropped."""
     unchanged: frozenset[TableId] = frozenset()
-    """Tables that the statement drops or creates as views, and views that it drops as tables: the source left them as they were.
+    """Tables that the statement drops or creates as views, and the other way round: the source left them as they were.
     ``events`` lack them. The engine fills this in right before the change runs."""
     ran_ms: int | None = None
     """When the source ran the statement (ms since 1970); ``None`` where the commit ts tells it."""
