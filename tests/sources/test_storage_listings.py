@@ -171,6 +171,17 @@ def test_a_second_page_that_is_answered_without_content_is_asked_for_again(
 
 
 @pytest.mark.server
+def test_a_second_page_that_is_never_answered_makes_the_source_unreachable(bucket: Bucket, proxy: FaultyProxy) -> None:
+    """A gateway that refuses the long query of a continued listing."""
+    bucket.put(*(f"shop/a/100/CDC{number:020}.json" for number in range(1, 1004)), "shop/a/meta/schema_100_1.json")
+    answers(proxy, Fault.NOT_FOUND, "cdc/shop/a/", times=100, continued=True)
+    with pytest.raises(SourceUnreachableError, match=r"Cannot read shop/a in .*: its listing ends after a page, before its schema"):
+        bucket.files()
+    proxy.fault = lambda _: None
+    assert len(bucket.files()) == 1006
+
+
+@pytest.mark.server
 def test_a_key_that_is_listed_on_two_pages_is_there_once(bucket: Bucket, proxy: FaultyProxy) -> None:
     proxy.rewrite = lambda request, content: repeated(content) if request.kind is Kind.LIST else content
     assert bucket.files() == FILES

@@ -29,7 +29,8 @@ _DATA_NAME = re.compile(rf"CDC(?:_([0-9]{{1,40}})_)?([0-9]{{6,40}})\.({'|'.join(
 _DIGITS = re.compile(r"0|[1-9][0-9]*")
 _DASHED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
 _YEAR = re.compile(r"[0-9]{4}")
-_META = "meta"
+META_FOLDER = "meta"
+"""The folder of schema files in that of a database or table."""
 _LONGEST_TSO = len(str(MAX_TSO))
 _MOST_NUMBER = (1 << 64) - 1
 """The greatest file number: TiCDC counts in 64 bits. A file with a larger number is not TiCDC's."""
@@ -67,7 +68,7 @@ class SchemaPath:
     def key(self) -> str:
         if self.legacy:
             return f"{self.parent}/{self.version}/{_LEGACY_SCHEMA_NAME}"
-        return f"{self.parent}/{_META}/schema_{self.version}_{self.checksum}.json"
+        return f"{self.parent}/{META_FOLDER}/schema_{self.version}_{self.checksum}.json"
 
     @property
     def place(self) -> PlaceInFile:
@@ -126,7 +127,7 @@ class IndexPath:
 
     @property
     def key(self) -> str:
-        folder = self.directory if self.legacy else f"{self.directory}/{_META}"
+        folder = self.directory if self.legacy else f"{self.directory}/{META_FOLDER}"
         return f"{folder}/CDC_{self.dispatcher}.index" if self.dispatcher else f"{folder}/CDC.index"
 
 
@@ -205,7 +206,7 @@ def is_version(segment: str) -> bool:
 
 def _parse_schema(segments: list[str], name: str) -> SchemaPath | None:
     match = _SCHEMA_NAME.fullmatch(name)
-    if match and len(segments) in (3, 4) and segments[-2] == _META:
+    if match and len(segments) in (3, 4) and segments[-2] == META_FOLDER:
         table = segments[1] if len(segments) == 4 else ""
         # Writers never pad the version. A padded one is not from a writer, and its path could not be formatted again.
         return SchemaPath(segments[0], table, int(match.group(1)), match.group(2)) if is_version(match.group(1)) else None
@@ -219,7 +220,7 @@ def _parse_index(segments: list[str], name: str) -> IndexPath | None:
     if not match or len(segments) < 3:
         return None
     dispatcher = match.group(1) or ""
-    if segments[-2] == _META:
+    if segments[-2] == META_FOLDER:
         return IndexPath("/".join(segments[:-2]), dispatcher)
     return IndexPath("/".join(segments[:-1]), dispatcher, legacy=True)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from headrace.errors import SourceUnreachableError
 from headrace.formats.storage_paths import (
+    META_FOLDER,
     METADATA,
     OWN_FOLDER,
     DataPath,
@@ -96,6 +97,8 @@ class StorageReader:
             found = dict(zip(folders, entries_of_many([(folder, recursive) for folder in folders]), strict=True))
             if not self._store.is_local:
                 self._list_empty_again(found, recursive)
+                for folder in (folder for folder in folders if recursive and found[folder].may_lack_pages(recursive)):
+                    self._require_last_page(folder, found[folder])
             return list(found.values())
 
         root = [self._root(entries_of_many)]
@@ -143,6 +146,12 @@ class StorageReader:
                 if folder not in everything.folders or any(file.path.startswith(f"{folder}/") for file in everything.files):
                     raise self._not_listed(folder, "its listing is empty, although it has files")
         self._proven_empty |= {*folders}
+
+    def _require_last_page(self, table: str, listed: Entries) -> None:
+        """Raises SourceUnreachableError if a table's listing ended too early: its schema files come last in the order of keys."""
+        there = {file.path for file in listed.files}
+        if any(file.path not in there for file in self._store.entries(f"{table}/{META_FOLDER}").files):
+            raise self._not_listed(table, "its listing ends after a page, before its schema files")
 
     def _named_above(self, folders: Sequence[str]) -> frozenset[str]:
         """The folders that the folders above these name now. Raises SourceUnreachableError if one of those looks empty too."""
