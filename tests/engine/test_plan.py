@@ -18,6 +18,7 @@ from headrace.model.events import (
     CreateTableEvent,
     DropDatabaseEvent,
     DropTableEvent,
+    ExchangePartitionEvent,
     OtherEvent,
     RenameTableEvent,
     SchemaChange,
@@ -371,6 +372,85 @@ def test_a_name_waits_for_the_stopped_table_that_has_it_in_another_case_also_beh
     cut = plan_cut(state, offer(900, [rename, alter], []), RULES)
     assert rename.identity in cut.decisions
     assert cut.holds[upper].at == 300
+
+
+def exchange(ts: int, table: TableId, other: TableId) -> SchemaChange:
+    event = ExchangePartitionEvent(table, other, "p", "`id` < 10")
+    statement = f"ALTER TABLE {table} EXCHANGE PARTITION p WITH TABLE {other}"
+    return replace(change(ts, table, event, statement=statement), changes=frozenset({table, other}))
+
+
+C, D = TableId("shop", "c"), TableId("shop", "d")
+MADE = [create(100, table) for table in (A, B, C)]
+
+
+def state_of(*lacking: TableId, **more: object) -> LedgerState:
+    """A ledger with the three tables, of which these lack rows."""
+    running = {t: TableProgress(t, 150, incarnation=100) for t in (A, B, C)}
+    stopped = {t: TableProgress(t, 120, status=TableStatus.INCOMPLETE, incarnation=100) for t in lacking}
+    return LedgerState("p", checkpoint=150, tables={**running, **stopped}, **more)  # type: ignore[arg-type]
+
+
+ENDS = {
+    "drop": [change(400, B, DropTableEvent(B))],
+    "truncate": [change(400, B, TruncateTableEvent(B))],
+    "rename": [change(400, D, RenameTableEvent(B, D))],
+    "drop database": [change(400, DB, DropDatabaseEvent("shop"))],
+}
+
+
+@pytest.mark.parametrize("passed", [None, 0])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("first", [A, B])
+def test_a_table_that_lacks_rows_exchanges_none_with_a_whole_one_before_it_ends(
+    first: TableId, end: str, passed: int | None
+) -> None:
+    state = state_of(B)
+    exchanged = exchange(300, first, A if first == B else B)
+    alter = change(200, B, AddColumnEvent(B, ID))
+    changes = [alter, exchanged, *ENDS[end]]
+    cut = plan_cut(state, offer(900, [*MADE, *changes], [], passed=passed), RULES)
+    assert cut.rounds == ()
+    assert cut.holds[A].change == exchanged
+    assert "also touches shop.b, which lacks rows" in cut.holds[A].problem.message
+    state = replace(state, decisions={exchanged.identity: Decision(exchanged.identity, Verdict.APPROVE)})
+    assert plan_cut(state, offer(900, [*MADE, *changes], [], passed=passed), RULES).holds[A].change == exchanged
+    state = replace(state, decisions={exchanged.identity: Decision(exchanged.identity, Verdict.SKIP)})
+    cut = plan_cut(state, offer(900, [*MADE, *changes], [], passed=passed), RULES)
+    assert [c for r in cut.rounds for c in r.changes] == changes
+
+
+@pytest.mark.parametrize("way", ["rename", "swap", "rename twice", "made too late"])
+def test_no_name_that_a_table_which_lacks_rows_gets_in_the_cut_exchanges_rows(way: str) -> None:
+    steps = {
+        "rename": [change(200, D, RenameTableEvent(B, D))],
+        "swap": [
+            change(200, D, RenameTableEvent(C, D)),
+            change(201, C, RenameTableEvent(B, C)),
+            change(202, B, RenameTableEvent(D, B)),
+        ],
+        "rename twice": [change(200, D, RenameTableEvent(B, D)), change(201, B, RenameTableEvent(D, B))],
+        "made too late": [create(200, D)],
+    }[way]
+    name = {"swap": C, "rename twice": B}.get(way, D)
+    exchanged = exchange(300, A, name)
+    passed = 250 if way == "made too late" else 0
+    cut = plan_cut(state_of(B), offer(900, [*MADE, *steps, exchanged], [], passed=passed), RULES)
+    assert [c for r in cut.rounds for c in r.changes] == steps
+    assert (cut.holds[A].change, cut.holds[name].change) == (exchanged, exchanged)
+
+
+@pytest.mark.parametrize("end", [end for end in ENDS if end != "drop database"])
+def test_what_has_the_name_of_a_table_that_lacked_rows_exchanges_its_own(end: str) -> None:
+    changes = [*ENDS[end], *([] if end == "truncate" else [create(500, B)]), exchange(600, A, B)]
+    cut = plan_cut(state_of(B), offer(900, [*MADE, *changes], []), RULES)
+    assert [c for r in cut.rounds for c in r.changes] == changes
+
+
+def test_tables_that_both_lack_rows_may_exchange_them_before_they_end() -> None:
+    changes = [exchange(300, A, B), change(400, A, DropTableEvent(A)), change(500, B, DropTableEvent(B))]
+    cut = plan_cut(state_of(A, B), offer(900, [*MADE, *changes], []), RULES)
+    assert [c for r in cut.rounds for c in r.changes] == changes
 
 
 def test_a_made_table_that_takes_the_name_of_a_skipped_one_waits_for_approval() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from building import Bucket, decide, ledger
-from test_ownership import only
+from test_ownership import PARTITIONED, only
 
 from headrace.cli.main import main
 from headrace.engine import retries
@@ -122,3 +122,35 @@ def test_what_does_not_end_it_waits_until_it_is_loaded_anew(bucket: Bucket) -> N
     assert bucket.at(200).code == 3
     assert bucket.state("t") == [(1, "a")]
     assert ledger(bucket).tables[T].status is TableStatus.INCOMPLETE
+
+
+@pytest.mark.parametrize("end", [None, "drop", "truncate", "rename", "rename before"])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_complete_table_exchanges_no_rows_with_one_that_lacks_some(bucket: Bucket, together: bool, end: str | None) -> None:
+    bucket.schema("p", 151, "id,v", PARTITIONED, 3)
+    bucket.rows("p/151/152/1", "I 153 3 p")
+    name = "u" if end == "rename before" else "t"
+    if end == "rename before":
+        bucket.schema("u", 160, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    bucket.schema("p", 170, "id,v", f"ALTER TABLE `p` EXCHANGE PARTITION p0 WITH TABLE `{name}`", 42)
+    bucket.schema(name, 170, "id,v", "", 0)
+    if not together:
+        assert bucket.at(175).code == 3
+    if end == "drop":
+        bucket.schema("t", 180, "id,v", "DROP TABLE `test`.`t`", 4)
+    elif end == "truncate":
+        bucket.schema("t", 180, "id,v", "TRUNCATE TABLE `test`.`t`", 11)
+    elif end == "rename":
+        bucket.schema("u", 180, "id,v", "RENAME TABLE `test`.`t` TO `test`.`u`", 14)
+    for checkpoint in (200, 210):
+        ran = bucket.at(checkpoint)
+        assert (ran.code, f"also touches test.{name}, which lacks rows" in ran.stopped["test.p"]) == (3, True)
+        assert (bucket.state("p"), bucket.state(name)) == ([(3, "p")], [(1, "a")])
+    (waits,) = [entry.identity for entry in ledger(bucket).journal.values() if "EXCHANGE" in entry.statement]
+    decide(bucket, Verdict.SKIP, identity=waits)
+    bucket.at(220)
+    assert bucket.state("p") == [(3, "p")]
+    tables = ledger(bucket).tables
+    ended = {"drop": TableStatus.GONE, "truncate": TableStatus.RUNNING}
+    assert tables[TableId("test", "p")].status is TableStatus.RUNNING
+    assert tables[U if end == "rename" else TableId("test", name)].status is ended.get(end or "", TableStatus.INCOMPLETE)

@@ -13,11 +13,12 @@ from headrace.engine.excluded_tables import Followed
 from headrace.engine.history import History
 from headrace.engine.identities import asks_about_former
 from headrace.engine.journal import comes_late, drops_databases, is_of, of_former_lives, tables_of_dropped, unfollowed
+from headrace.engine.lacking import Lacking
 from headrace.engine.objections import objection, reserved_database
 from headrace.engine.run_options import RunOptions
 from headrace.engine.table_places import passes_without
 from headrace.engine.unreadable import cannot_be_read, is_understood
-from headrace.model.commands import word
+from headrace.model.commands import in_quotes, word
 from headrace.model.cut import Hold
 from headrace.model.events import (
     CreateTableEvent,
@@ -101,13 +102,14 @@ class Barriers:
         follows: Followed,
         history: History,
         begun: Mapping[str, JournalEntry],
+        lacking: Lacking,
     ) -> None:
         """``idle`` are tables that take no part from a commit ts (TSO) on.
 
         ``begun`` are changes of the journal whose places other changes have taken (``identities.replaced_while_begun``).
         """
         self._state, self._rules, self._problems, self._follows = state, rules, problems, follows
-        self._history, self._begun = history, begun
+        self._history, self._begun, self._lacking = history, begun, lacking
         self._floors = {**idle, **dict.fromkeys(problems, 0)}
         self._standing: set[TableId] = set()
         self._later: list[tuple[int, TableId]] = []
@@ -183,7 +185,7 @@ class Barriers:
         while self._later and self._later[0][0] <= commit_ts:
             self._standing.add(heappop(self._later)[1])
 
-    def _pass(self, change: SchemaChange, decision: Decision | None, still: Iterable[TableId]) -> None:
+    def _pass(self, change: SchemaChange, decision: Decision | None, still: Collection[TableId]) -> None:
         """Records the consequences of the change."""
         if decision is None or decision.verdict is Verdict.APPROVE:
             self._ended |= self._tables_of_dropped(change, self._changed)
@@ -194,17 +196,21 @@ class Barriers:
         renames = {event.table_id: event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
         self._unmade = self._unmade - {*renames, *renames.values()} | {renames[old] for old in renames.keys() & self._unmade}
         self._changed |= change.changes
+        self._lacking.note(change, still)
         for table_id in change.changes if still else ():
             # Of tables whose names differ only in case, a later change waits only for the last one.
             self._beside[table_id] |= {t for t in still if t != table_id and t.folded == table_id.folded}
 
     def _still(self, change: SchemaChange) -> list[TableId]:
-        """The tables that are stopped before the change, among those that it changes or reads."""
+        """The tables that are stopped before the change, among those that it changes or reads.
+
+        A table that lacks rows and ends later in the cut is not stopped, but gives its rows to no table that has all of its own.
+        """
         # Tables that stopped in this cut are not in the ledger yet.
         touched = change.touches | self._tables_of_dropped(change, self._floors)
         if self._beside:
             touched = touched.union(*(self._beside[t] for t in touched if t in self._beside))
-        return sorted(touched & self._standing)
+        return sorted((touched & self._standing).union(self._lacking.exchanging(change)))
 
     def _tables_of_dropped(self, change: SchemaChange, others: Iterable[TableId]) -> frozenset[TableId]:
         """The tables of a dropped database, from the ledger and from ``others``."""
@@ -304,8 +310,12 @@ class Barriers:
         status = problem.status if problem else own.status if own else TableStatus.CATCHING_UP
         remedy = Remedy.REPAIR if status is TableStatus.STOPPED else Remedy.DECISION
         is_held = cause in self._state.held
-        message = f"its schema change at {change.commit_ts} also touches {cause}, which {'is held' if is_held else 'has stopped'}."
+        why = "is held" if is_held else "lacks rows" if cause in self._lacking else "has stopped"
+        message = f"its schema change at {change.commit_ts} also touches {cause}, which {why}."
         hint = f"It goes on when {cause} does{f': headrace table release {word(cause)}' if is_held else ''}."
+        if cause in self._lacking and len(change.changes) > 1 and not is_held:
+            decision = f"decide with headrace ddl skip|edit {in_quotes(change.identity)}"
+            hint += f" If the source does not have {cause} any more, {decision}, and do by hand what the change would have done."
         return Problem(change.table_id, message, place=change.origin, hint=hint, remedy=remedy)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from headrace.engine import table_places
-from headrace.engine.excluded_tables import cannot_be_made
 from headrace.engine.given_up import running_reason, served_requests
 from headrace.engine.journal import is_pending
 from headrace.engine.unreadable import has_never_lived, is_unborn
@@ -99,10 +98,8 @@ class CutEnd:
                     row = replace(row, checkpoint=own.incarnation)
                 else:
                     continue  # the table ended in this cut and stays gone
-            if own is not None and own.status is TableStatus.INCOMPLETE:
-                # A table that was never created keeps its place: that of the change which began it.
-                row = own if cannot_be_made(own) else replace(row, status=own.status, reason=own.reason)
-            rows.append(row)
+            # A table that lacks rows keeps its place: whether it was ever created, and since when changes of it are missing.
+            rows.append(own if own is not None and own.status is TableStatus.INCOMPLETE else row)
         return tuple(rows)
 
     def running_rows(self) -> tuple[TableProgress, ...]:

@@ -22,6 +22,7 @@ from headrace.engine.given_up import given_up_to
 from headrace.engine.history import History
 from headrace.engine.identities import replaced_while_begun
 from headrace.engine.journal import comes_late, drops_databases, is_of, is_pending, sets_of, tables_of_dropped, unfollowed
+from headrace.engine.lacking import Lacking
 from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
@@ -88,7 +89,8 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     while True:
         idle = rules.apart | (_idle(state, rules, follows, hi) - ends.keys())
         floors = {**dict.fromkeys(idle, 0), **_ahead(state, idle, hi)}
-        barriers = Barriers(state, _with_unmade(rules, state, ends), floors, problems, follows, history, begun)
+        lacking = Lacking(state, ends, offer.passed or 0)
+        barriers = Barriers(state, _with_unmade(rules, state, ends), floors, problems, follows, history, begun, lacking)
         passing = [change for change in changes if barriers.lets_pass(change)]
         run = {change.identity for change in passing if not _leaves_rows(change, barriers.decisions.get(change.identity))}
         if all(end.identity in run for end in ends.values()):

@@ -1,0 +1,66 @@
+"""Which tables lack rows at a place in a cut, and which schema changes would give their rows to other tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headrace.engine.journal import tables_of_dropped
+from headrace.model.events import (
+    CreateTableEvent,
+    DropTableEvent,
+    ExchangePartitionEvent,
+    RenameTableEvent,
+    SchemaChange,
+    SchemaChangeEvent,
+    TruncateTableEvent,
+)
+from headrace.model.ledger import LedgerState, TableStatus
+from headrace.model.table import TableId
+
+
+class Lacking:
+    """The tables that lack rows, found by going through the schema changes of a cut in order.
+
+    A cut is planned before its first change runs. So the ledger does not show which names these tables have by then, and which
+    of them have ended.
+    """
+
+    def __init__(self, state: LedgerState, ends: Mapping[TableId, SchemaChange], passed: int) -> None:
+        """``ends``: by table, the change of the cut after which its missing rows are not needed. ``passed``: ``Offer.passed``."""
+        self._tables = {t for t, own in state.tables.items() if own.status is TableStatus.INCOMPLETE}
+        self._ends = {t: end.identity for t, end in ends.items()}
+        self._passed = passed
+
+    def __contains__(self, table_id: TableId) -> bool:
+        return table_id in self._tables
+
+    def exchanging(self, change: SchemaChange) -> list[TableId]:
+        """The tables of the change that lack rows, and whose rows it would exchange for those of tables that do not."""
+        lacking, found = set(self._tables), []
+        for event in change.events:
+            if isinstance(event, ExchangePartitionEvent):
+                sides = [t for t in (event.table_id, event.other) if t in lacking]
+                found += sides if len(sides) == 1 else []
+            self._follow(lacking, event, change)
+        return found
+
+    def note(self, change: SchemaChange, behind: Collection[TableId]) -> None:
+        """Notes a change of the cut. ``behind`` are stopped tables that it leaves behind: names that get their rows lack some."""
+        self._tables.update(change.changes.intersection(behind))
+        for event in change.events:
+            self._follow(self._tables, event, change)
+        self._tables -= tables_of_dropped(change, self._tables)
+
+    def _follow(self, lacking: set[TableId], event: SchemaChangeEvent, change: SchemaChange) -> None:
+        match event:
+            case RenameTableEvent(old, new) if old in lacking:
+                lacking -= {old}
+                lacking |= {new}
+            case RenameTableEvent(_, name) | DropTableEvent(name):
+                lacking -= {name}
+            case TruncateTableEvent(name) if self._ends.get(name) == change.identity:
+                lacking -= {name}
+            case CreateTableEvent(name) if change.commit_ts < self._passed:
+                lacking |= {name}
+            case _:
+                pass
