@@ -447,6 +447,31 @@ def test_what_has_the_name_of_a_table_that_lacked_rows_exchanges_its_own(end: st
     assert [c for r in cut.rounds for c in r.changes] == changes
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("verdict", [None, *Verdict])
+def test_a_change_that_waited_while_its_table_gave_its_name_away_runs_no_more(verdict: Verdict | None, is_gone: bool) -> None:
+    """What gave the name to another table is a RENAME. Behind it nothing counts as found late."""
+    exchanged, moved = exchange(200, A, B), change(300, B, RenameTableEvent(C, B))
+    tables = {
+        A: TableProgress(A, 200, after=False, status=TableStatus.WAITING, incarnation=100),
+        B: TableProgress(B, 400, status=TableStatus.GONE if is_gone else TableStatus.RUNNING, incarnation=300),
+        C: TableProgress(C, 300, status=TableStatus.GONE, incarnation=100),
+    }
+    journal = {
+        c.identity: JournalEntry(c.identity, c.commit_ts, tuple(sorted(c.changes)), c.statement, state)
+        for c, state in ((exchanged, JournalState.WAITING), (moved, JournalState.DONE))
+    }
+    decisions = {exchanged.identity: Decision(exchanged.identity, verdict)} if verdict else {}
+    state = LedgerState("p", checkpoint=400, tables=tables, journal=journal, decisions=decisions)
+    cut = plan_cut(state, offer(900, [*MADE, exchanged, moved], []), replace(RULES, retried=frozenset({A})))
+    if verdict in (Verdict.SKIP, Verdict.EDIT):
+        assert [c for r in cut.rounds for c in r.changes] == [exchanged]
+    else:
+        assert "waited, and cannot run any more" in cut.holds[A].problem.message
+        assert f"{B} was dropped or renamed" in cut.holds[A].problem.hint
+        assert cut.rounds == ()
+
+
 def test_tables_that_both_lack_rows_may_exchange_them_before_they_end() -> None:
     changes = [exchange(300, A, B), change(400, A, DropTableEvent(A)), change(500, B, DropTableEvent(B))]
     cut = plan_cut(state_of(A, B), offer(900, [*MADE, *changes], []), RULES)

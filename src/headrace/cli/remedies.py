@@ -115,8 +115,9 @@ def _verdicts(entry: JournalEntry, state: LedgerState) -> str:
     """The possible decisions about a change, separated by ``|``.
 
     A change cannot be approved as it is in these cases: its statement cannot be read; one of its tables is held, or stopped before
-    it; no event contains the rows that it changed; or its table is gone.
+    it; no event contains the rows that it changed; or its table is gone, or has given its name to another one.
     """
-    stands = {state.tables[t].status for t in entry.tables if t in state.tables}
-    futile = stands & {TableStatus.NEEDS_RESYNC, TableStatus.GONE_WAITING}
+    rows = [state.tables[t] for t in entry.tables if t in state.tables]
+    futile = {own.status for own in rows} & {TableStatus.NEEDS_RESYNC, TableStatus.GONE_WAITING}
+    futile |= {own.status for own in rows if own.is_made and own.incarnation > entry.commit_ts}
     return "skip|edit" if futile or is_unread_statement(entry.statement) or _before(entry, state) else "approve|skip|edit"

@@ -274,12 +274,17 @@ class Barriers:
         return None if is_skipped or change.known_as else self._history.missing_before(change)
 
     def _is_late(self, change: SchemaChange, decision: Decision | None) -> Problem | None:
-        """The problem if a change found late must wait. It cannot be approved if it would hit nothing, or another table."""
-        if not comes_late(self._state, change):
+        """The problem if a change found late must wait. It cannot be approved if it would hit nothing, or another table.
+
+        The same holds for a change that has waited while one of its tables went away, or gave its name to another one: a RENAME
+        that was passed over shows no late change.
+        """
+        is_late = comes_late(self._state, change)
+        if not is_late and all(entry.state.is_settled for entry in self._state.journal_by_place.get(change.place, ())):
             return None
         if former := of_former_lives(self._state, change):
-            return None if decision and decision.verdict is not Verdict.APPROVE else _came_late(change, former)
-        return _came_late(change) if decision is None else None
+            return None if decision and decision.verdict is not Verdict.APPROVE else _came_late(change, former, is_late=is_late)
+        return _came_late(change) if is_late and decision is None else None
 
     def _stop(self, change: SchemaChange, problem: Problem) -> None:
         for table_id in (change.changes | self._dropped_with(change)) - self._standing:
@@ -334,10 +339,14 @@ def _unsupported(change: SchemaChange, kinds: Collection[ChangeKind]) -> str:
     )
 
 
-def _came_late(change: SchemaChange, former: Collection[TableId] = ()) -> Problem:
-    """``former`` are tables of the change that are gone or replaced now, so that it cannot run as it is."""
+def _came_late(change: SchemaChange, former: Collection[TableId] = (), *, is_late: bool = True) -> Problem:
+    """``former`` are tables of the change that are gone or replaced now, so that it cannot run as it is.
+
+    ``is_late``: it was found after that. Otherwise it has waited since before.
+    """
     statement = " ".join(change.statement.split())
-    message = f"its schema change at {change.commit_ts} was found only after later rows were applied: {statement}."
+    why = "was found only after later rows were applied" if is_late else "waited, and cannot run any more"
+    message = f"its schema change at {change.commit_ts} {why}: {statement}."
     hint = decision_hint(change, (Verdict.SKIP, Verdict.EDIT) if former else Verdict)
     if former:
         names = ", ".join(map(str, sorted(former)))
