@@ -374,8 +374,9 @@ def test_a_name_waits_for_the_stopped_table_that_has_it_in_another_case_also_beh
     assert cut.holds[upper].at == 300
 
 
-def exchange(ts: int, table: TableId, other: TableId) -> SchemaChange:
-    event = ExchangePartitionEvent(table, other, "p", "`id` < 10")
+def exchange(ts: int, table: TableId, other: TableId, *, condition: str = "`id` < 10") -> SchemaChange:
+    """Without a condition, it is not known which rows the partition has."""
+    event = ExchangePartitionEvent(table, other, "p", condition) if condition else OtherEvent(table)
     statement = f"ALTER TABLE {table} EXCHANGE PARTITION p WITH TABLE {other}"
     return replace(change(ts, table, event, statement=statement), changes=frozenset({table, other}))
 
@@ -402,11 +403,12 @@ ENDS = {
 @pytest.mark.parametrize("passed", [None, 0])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("first", [A, B])
+@pytest.mark.parametrize("condition", ["`id` < 10", ""])
 def test_a_table_that_lacks_rows_exchanges_none_with_a_whole_one_before_it_ends(
-    first: TableId, end: str, passed: int | None
+    condition: str, first: TableId, end: str, passed: int | None
 ) -> None:
     state = state_of(B)
-    exchanged = exchange(300, first, A if first == B else B)
+    exchanged = exchange(300, first, A if first == B else B, condition=condition)
     alter = change(200, B, AddColumnEvent(B, ID))
     changes = [alter, exchanged, *ENDS[end]]
     cut = plan_cut(state, offer(900, [*MADE, *changes], [], passed=passed), RULES)

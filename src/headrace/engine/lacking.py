@@ -9,9 +9,9 @@ from headrace.model.events import (
     CreateTableEvent,
     DropTableEvent,
     ExchangePartitionEvent,
+    OtherEvent,
     RenameTableEvent,
     SchemaChange,
-    SchemaChangeEvent,
     TruncateTableEvent,
 )
 from headrace.model.ledger import LedgerState, TableStatus
@@ -35,32 +35,30 @@ class Lacking:
         return table_id in self._tables
 
     def exchanging(self, change: SchemaChange) -> list[TableId]:
-        """The tables of the change that lack rows, and whose rows it would exchange for those of tables that do not."""
-        lacking, found = set(self._tables), []
-        for event in change.events:
-            if isinstance(event, ExchangePartitionEvent):
-                sides = [t for t in (event.table_id, event.other) if t in lacking]
-                found += sides if len(sides) == 1 else []
-            self._follow(lacking, event, change)
-        return found
+        """The tables of the change that lack rows, and whose rows it would exchange for those of tables that do not.
+
+        If it is unknown which rows the partition has, the change has an OtherEvent instead of an ExchangePartitionEvent.
+        """
+        if not any(isinstance(event, ExchangePartitionEvent | OtherEvent) for event in change.events):
+            return []
+        given = {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
+        tables = {t for t in change.changes - given if t.table}
+        found = tables & self._tables
+        return sorted(found) if found != tables else []
 
     def note(self, change: SchemaChange, behind: Collection[TableId]) -> None:
         """Notes a change of the cut. ``behind`` are stopped tables that it leaves behind: names that get their rows lack some."""
         self._tables.update(change.changes.intersection(behind))
         for event in change.events:
-            self._follow(self._tables, event, change)
+            match event:
+                case RenameTableEvent(old, new) if old in self._tables:
+                    self._tables = (self._tables - {old}) | {new}
+                case RenameTableEvent(_, name) | DropTableEvent(name):
+                    self._tables -= {name}
+                case TruncateTableEvent(name) if self._ends.get(name) == change.identity:
+                    self._tables -= {name}
+                case CreateTableEvent(name) if change.commit_ts < self._passed:
+                    self._tables |= {name}
+                case _:
+                    pass
         self._tables -= tables_of_dropped(change, self._tables)
-
-    def _follow(self, lacking: set[TableId], event: SchemaChangeEvent, change: SchemaChange) -> None:
-        match event:
-            case RenameTableEvent(old, new) if old in lacking:
-                lacking -= {old}
-                lacking |= {new}
-            case RenameTableEvent(_, name) | DropTableEvent(name):
-                lacking -= {name}
-            case TruncateTableEvent(name) if self._ends.get(name) == change.identity:
-                lacking -= {name}
-            case CreateTableEvent(name) if change.commit_ts < self._passed:
-                lacking |= {name}
-            case _:
-                pass
