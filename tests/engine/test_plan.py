@@ -449,6 +449,16 @@ def test_what_has_the_name_of_a_table_that_lacked_rows_exchanges_its_own(end: st
     assert [c for r in cut.rounds for c in r.changes] == changes
 
 
+@pytest.mark.parametrize("passed", [None, 0, 200])
+def test_a_truncate_ends_no_lack_of_a_table_that_got_its_name_while_changes_of_its_shape_may_have_been_missing(
+    passed: int | None,
+) -> None:
+    state = state_of(B).with_rows([TableProgress(B, 300, status=TableStatus.INCOMPLETE, incarnation=300)])
+    truncate = change(400, B, TruncateTableEvent(B))
+    cut = plan_cut(state, offer(900, [*MADE, truncate], [], passed=passed), RULES)
+    assert [c for r in cut.rounds for c in r.changes] == ([] if passed else [truncate])
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 @pytest.mark.parametrize("verdict", [None, *Verdict])
 def test_a_change_that_waited_while_its_table_gave_its_name_away_runs_no_more(verdict: Verdict | None, is_gone: bool) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.table_places import after
+from headrace.engine.table_places import Passed, after, before
 from headrace.model.events import (
+    AddColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
     ExchangePartitionEvent,
@@ -16,8 +17,9 @@ from headrace.model.events import (
     SchemaChangeEvent,
     TruncateTableEvent,
 )
-from headrace.model.ledger import LedgerState, TableProgress
-from headrace.model.table import TableId
+from headrace.model.ledger import LedgerState, TableProgress, TableStatus
+from headrace.model.table import Column, TableId
+from headrace.model.types import ColumnType, TypeKind
 
 A, B, C = (TableId("shop", name) for name in "abc")
 LACKS = "rows came late"
@@ -58,3 +60,28 @@ def test_what_a_table_was_loaded_as_of_goes_with_its_rows() -> None:
         state = replace(LedgerState("p"), tables=rows)
         found = after(state, SchemaChange(9, A, events, "", "shop", frozenset({A, B, C} if len(events) > 1 else {A, B})))
         assert {own.table_id: own.loaded for own in found if not own.status.is_gone} == expected
+
+
+def lacking(table_id: TableId, checkpoint: int, incarnation: int = 1) -> LedgerState:
+    row = TableProgress(table_id, checkpoint, status=TableStatus.INCOMPLETE, reason="records are gone", incarnation=incarnation)
+    return LedgerState("p", tables={table_id: row})
+
+
+def test_a_table_that_lacks_rows_keeps_its_place_before_and_behind_a_change_that_does_not_end_it() -> None:
+    state = lacking(A, 5)
+    added = AddColumnEvent(A, Column("n", ColumnType(TypeKind.INT)))
+    change = SchemaChange(9, A, (added,), "ALTER TABLE `a` ADD COLUMN `n` INT", "shop", frozenset({A}))
+    assert before(state, change) == after(state, change) == (state.tables[A],)
+
+
+@pytest.mark.parametrize(("up_to", "status"), [(0, TableStatus.CATCHING_UP), (8, TableStatus.INCOMPLETE)])
+def test_a_truncate_completes_no_table_that_was_renamed_while_changes_of_its_shape_may_have_been_missing(
+    up_to: int, status: TableStatus
+) -> None:
+    """Its row stands at the RENAME, which is behind what was passed over."""
+    state = lacking(A, 5)
+    state = state.with_rows(after(state, SchemaChange(9, A, (RenameTableEvent(A, B),), "", "shop", frozenset({A, B}))))
+    truncate = SchemaChange(10, B, (TruncateTableEvent(B),), "", "shop", frozenset({B}))
+    for table_id in (A, B):  # in the same cut, and in a later one
+        (row,) = after(state, truncate, (), Passed.of(up_to, {table_id: 9}))
+        assert row.status is status

@@ -27,6 +27,7 @@ from headrace.engine.namesakes import Namesakes
 from headrace.engine.passed_tables import left_lives
 from headrace.engine.segments import TablePlan, changes_of, is_found_later, of_other_shape
 from headrace.engine.shapes import from_shape_if_unknown, known_after, shapes_before
+from headrace.engine.table_places import came_lacking
 from headrace.engine.unreadable import (
     TablesBefore,
     has_never_lived,
@@ -49,7 +50,7 @@ from headrace.model.events import (
     SchemaChange,
     TruncateTableEvent,
 )
-from headrace.model.ledger import Decision, JournalState, LedgerState, TableStatus, Verdict
+from headrace.model.ledger import Decision, JournalState, LedgerState, TableProgress, TableStatus, Verdict
 from headrace.model.offer import Offer
 from headrace.model.outcome import Problem
 from headrace.model.split import Segment, Split, Window
@@ -195,12 +196,18 @@ def _ends_of_incomplete(
         # At the commit ts at which the table got its name, the statement ended the name's former table, not this one.
         ended = {t for t in lacking & ended if state.tables[t].incarnation < change.commit_ts}
         emptied = {e.table_id for e in change.events if isinstance(e, TruncateTableEvent)}
-        # A table that was never created has nothing to empty.
-        emptied = {t for t in ended & emptied if state.tables[t].checkpoint < passed or cannot_be_made(state.tables[t])}
-        ended = ended - emptied
+        ended -= {t for t in ended & emptied if _lacks_more_than_rows(state.tables[t], passed)}
         for table_id in ended if change.commit_ts >= passed else {t for t in ended if again.get(t, -1) < change.commit_ts}:
             ends.setdefault(table_id, change)
     return ends
+
+
+def _lacks_more_than_rows(own: TableProgress, passed: int) -> bool:
+    """Whether emptying the table does not complete it: it was never created, or changes of its shape may be missing.
+
+    Of a table that got its name while it lacked rows, nothing shows since when it lacks them. ``passed``: ``Offer.passed``, or 0.
+    """
+    return own.checkpoint < passed or cannot_be_made(own) or (passed > 0 and came_lacking(own))
 
 
 def _with_unmade(rules: PlanRules, state: LedgerState, ends: Mapping[TableId, SchemaChange]) -> PlanRules:

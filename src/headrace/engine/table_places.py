@@ -51,8 +51,17 @@ class Passed:
         )
         return {table_id: why}
 
+    def lasts(self, own: TableProgress) -> bool:
+        """Whether a TRUNCATE does not complete a table that lacks rows."""
+        return own.table_id in self.lasting or (self.up_to > 0 and came_lacking(own))
+
 
 NOTHING_PASSED = Passed()
+
+
+def came_lacking(own: TableProgress) -> bool:
+    """Whether the table lacked rows already when it got its name. Since when, the row does not tell."""
+    return own.status is TableStatus.INCOMPLETE and own.after and own.checkpoint == own.incarnation
 
 
 def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...]:
@@ -61,7 +70,8 @@ def before(state: LedgerState, change: SchemaChange) -> tuple[TableProgress, ...
     for table_id in sorted(change.changes | dropped_with(change)):
         base = state.tables.get(table_id) or _before_its_beginning(state, table_id, change)
         is_after = _came_with(base, change.commit_ts)
-        rows.append(base if base.status.is_gone else replace(base, checkpoint=_reached(base, change), after=is_after))
+        stays = base.status.is_gone or base.status is TableStatus.INCOMPLETE
+        rows.append(base if stays else replace(base, checkpoint=_reached(base, change), after=is_after))
     return tuple(rows)
 
 
@@ -236,6 +246,8 @@ def after(
     ``behind`` are tables that were stopped before the change when a person let it pass. They stay where they are, or end with the
     change; a table that gets their rows lacks what they lack. ``passed``: up to where rows may be missing after the change. If the
     change was skipped or replaced by another statement (``ran`` false), tables that it would have emptied keep their rows.
+
+    A table that lacks rows keeps its place until it ends, is emptied or renamed: the place shows since when changes may be missing.
     """
     gone = set(dropped_by(change, read_statement(change.statement, change.database)))
     renamed: set[TableId] = set()
@@ -274,12 +286,14 @@ def after(
         base = _with_beginning(base, change)
         lacks, loaded = missing.get(table_id, (base.lacks, base.loaded))
         base = replace(base, reason=carried.get(table_id, base.reason), lacks=lacks, loaded=loaded)
+        lacked = base.status is TableStatus.INCOMPLETE
         if table_id in lacking:
             base = replace(base, status=TableStatus.INCOMPLETE, reason=lacking[table_id])
-        elif table_id in emptied - passed.lasting and base.status is TableStatus.INCOMPLETE:
+        elif lacked and table_id in emptied and not passed.lasts(base):
             base = replace(base, status=TableStatus.CATCHING_UP, reason="")
         status = TableStatus.GONE if table_id in gone else base.status
-        row = replace(base, checkpoint=_reached(base, change), after=True, status=status)
         is_renamed = table_id in renamed
+        keeps_place = lacked and status is TableStatus.INCOMPLETE and not is_renamed
+        row = base if keeps_place else replace(base, checkpoint=_reached(base, change), after=True, status=status)
         rows.append(replace(row, incarnation=change.commit_ts, let_in=table_id in let_in) if is_renamed else row)
     return tuple(rows)
