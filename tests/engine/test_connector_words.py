@@ -15,6 +15,8 @@ from headrace.sources.ticdc_storage.options import Protocol
 
 SOURCE = Path(headrace.__file__).parent
 SETTINGS = ("sink.csv", "include-commit-ts", "enable-tidb-extension", "output-old-value", "across-nodes", "output-handle-key")
+OWN = "sinks/storage/output.py"
+"""The storage sink's own settings, which have the same names as TiCDC's."""
 T = TableId("test", "t")
 
 
@@ -23,6 +25,7 @@ def test_no_setting_of_a_source_is_named(package: str) -> None:
     named = [
         f"{path.relative_to(SOURCE)}: {setting}"
         for path in sorted((SOURCE / package).rglob("*.py"))
+        if path != SOURCE / OWN
         for setting in SETTINGS
         if setting in path.read_text(encoding="utf-8")
     ]

@@ -170,7 +170,8 @@ class FileLedger:
         """
         held = self._require_held()
         with self._place.reached():
-            newest = max(self._numbers(folder_name(held.state.pipeline)), default=0)
+            listings = (self._numbers(folder_name(held.state.pipeline)) for _ in range(2))  # one alone may come without content
+            newest = next((numbers[-1] for numbers in listings if numbers and numbers[-1] >= held.number), 0)
         if newest > held.number:
             raise FencedError.taken_over(held.state.pipeline, held.state.epoch, None)
         if newest < held.number:
