@@ -243,6 +243,18 @@ def test_another_pipeline_may_not_write_to_the_target(storage: Storage, tmp_path
             sink.ledger.acquire("another", "x://", "", 0)
 
 
+def test_metadata_does_not_go_back_when_a_pipeline_begins_anew(storage: Storage) -> None:
+    """Readers have passed what it says. The tables belong to nobody then, and stop until a person adopts them."""
+    two_tables(storage.upstream)
+    storage.runs.applied()
+    reached = storage.checkpoint
+    with storage.runs.opened() as (_, ledger):
+        assert ledger.reset("suite")
+    stopped = storage.runs.run().stopped
+    assert {problem.table_id for problem in stopped} == {A, B}
+    assert storage.checkpoint == reached
+
+
 def test_a_table_is_found_in_another_case(storage: Storage) -> None:
     upstream = storage.upstream
     upstream.typed = lambda table_id: TableId(table_id.database, table_id.table.upper())

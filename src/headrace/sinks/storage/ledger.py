@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from functools import reduce
 
-from headrace.errors import DefinitionError, FencedError
+from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.formats.storage_paths import METADATA
 from headrace.model.ledger import Decision, LedgerState, TableRequest, TableStatus, Words
 from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.file_ledger import FileLedger
@@ -23,6 +25,8 @@ class StorageLedger:
         self._files, self._store, self._writer = files, store, writer
         self._state: LedgerState | None = None
         self._waiting: list[LedgerUpdate] = []
+        self._published = 0
+        """The checkpoint (TSO) in ``metadata``. It does not go back, also if another pipeline or a changefeed wrote it."""
 
     def missing(self) -> str:
         """See ``PlacedLedger.missing``."""
@@ -77,7 +81,7 @@ class StorageLedger:
         self._files.update_all(steps, publication.folder if publication is not None else None)
         self._state = self._files.state
         if publication is not None:
-            publication.complete(self._store, self._files.require_newest)
+            self._complete(publication)
         self._writer.keep()
 
     def abandon(self) -> None:
@@ -110,16 +114,22 @@ class StorageLedger:
         if self._state is None:
             raise FencedError("This run has not taken the pipeline's ledger yet.")
         after = reduce(lambda state, step: step.applied_to(state), self._waiting, self._state)
-        reached, before = published_checkpoint(after), published_checkpoint(self._state)
-        is_empty = self._writer.open.is_empty
-        return None if is_empty and reached <= before else self._writer.publication(max(reached, before))
+        reached = published_checkpoint(after)
+        if self._writer.open.is_empty and reached <= self._published:
+            return None
+        return self._writer.publication(reached if reached > self._published else 0)
+
+    def _complete(self, publication: Publication) -> None:
+        publication.complete(self._store, self._files.require_newest)
+        self._published = max(self._published, publication.checkpoint)
 
     def _settle(self) -> None:
         """Completes the last publication, and removes the staged files of all other cuts. Forgets what is known of the target."""
         self._writer.forget()
         folder = self._files.note
         if folder and (publication := Publication.read(self._store, folder)) is not None:
-            publication.complete(self._store, self._files.require_newest)
+            self._complete(publication)
+        self._published = read_checkpoint(self._store)
         self._store.remove(CUTS)
         self._store.remove(UNFINISHED)
 
@@ -131,3 +141,14 @@ def published_checkpoint(state: LedgerState) -> int:
     """
     waiting = (own for own in state.tables.values() if own.status is not TableStatus.RUNNING and own.status not in _NEVER_AGAIN)
     return min((own.checkpoint - (not own.after) for own in waiting), default=state.checkpoint)
+
+
+def read_checkpoint(store: TargetStore) -> int:
+    """The checkpoint (TSO) that ``metadata`` of the target has; 0 without one. Raises SinkUnreachableError."""
+    raw = store.read(METADATA)
+    try:
+        return 0 if raw is None else int(json.loads(raw)["checkpoint-ts"])
+    except (ValueError, KeyError, TypeError):
+        raise SinkUnreachableError(
+            f"{METADATA} in {store.name} cannot be read.", "Restore it, or remove it if no reader follows the target."
+        ) from None

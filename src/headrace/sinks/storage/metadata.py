@@ -41,18 +41,21 @@ _UNKNOWN = TableSchema(TableId("", ""), (Column("unknown", ColumnType(TypeKind.I
 class StorageMetadataApplier:
     """A :class:`headrace.sinks.metadata_applier.MetadataApplier`. A change becomes visible with the cut that it belongs to."""
 
-    def __init__(self, writer: CutWriter, *, column_ids: bool) -> None:
+    def __init__(self, writer: CutWriter, *, column_ids: bool, adopt: bool) -> None:
+        """``adopt``: a table that the source creates may be in the target before, with rows."""
         self._writer = writer
         self._tables = writer.tables
-        self._column_ids = column_ids
+        self._column_ids, self._adopt = column_ids, adopt
 
     def apply_schema_change(self, change: SchemaChange) -> tuple[Notice, ...]:
         """Writes the change's schema files into the open cut. A change that needs no statement, and is done, writes none.
 
-        Raises SchemaChangeRefused for a name that no folder can have, and for a statement whose names need another current database
-        than the table's: a schema file can say no other. Raises SinkUnreachableError.
+        Raises SchemaChangeRefused for a name that no folder can have, for a table that the target has from before, and for a
+        statement whose names need another current database than the table's: a schema file can say no other. Raises
+        SinkUnreachableError.
         """
         self._require_names(change)
+        self._require_new_tables(change)
         if self._is_done(change):
             return ()
         if read_statement(change.statement, change.database).kind is StatementKind.CREATE_VIEW and change.schema is None:
@@ -163,6 +166,21 @@ class StorageMetadataApplier:
                     hint="Leave the table out with --tables.",
                 )
             )
+
+    def _require_new_tables(self, change: SchemaChange) -> None:
+        """Raises SchemaChangeRefused if the source creates a table of which the target has rows: readers would have both."""
+        for event in change.events:
+            if not isinstance(event, CreateTableEvent) or self._adopt:
+                continue
+            if not self._tables.held(event.table_id).is_over and self._tables.has_rows(event.table_id):
+                raise SchemaChangeRefused(
+                    Problem(
+                        event.table_id,
+                        "the source creates the table, but the target has changes of it from before.",
+                        place=change.origin,
+                        hint="Go on behind them with --adopt, or name another folder. If another pipeline wrote them, use its --name.",
+                    )
+                )
 
     def _require_current_database(self, change: SchemaChange, file: SchemaFileText) -> None:
         """Raises SchemaChangeRefused if readers would take a name in the statement for that of another table."""

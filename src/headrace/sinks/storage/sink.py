@@ -49,7 +49,7 @@ class StorageSink:
         self._store, self._adopt = store, adopt
         self._writer = CutWriter(store, output, TargetTables(store, column_ids=output.column_ids))
         self.event_sink = StorageEventSink(store, output, self._writer)
-        self.metadata_applier = StorageMetadataApplier(self._writer, column_ids=output.column_ids)
+        self.metadata_applier = StorageMetadataApplier(self._writer, column_ids=output.column_ids, adopt=adopt)
         ledger_place = Place(replace(store.place.location, path=f"{store.place.location.path}/{OWN}/ledger"), "ledger")
         self.ledger = StorageLedger(FileLedger(ledger_place), store, self._writer)
 
