@@ -23,6 +23,7 @@ from headrace.errors import FencedError, SourceNotReadyError, SourceUnreachableE
 from headrace.model.cut import Cut, CutRound
 from headrace.model.ledger import Decision, LedgerState, RequestKind, TableProgress, TableRequest, Verdict
 from headrace.model.outcome import Notice
+from headrace.model.policy import ChangeKind
 from headrace.model.stream import Range, StageReport
 from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
@@ -111,6 +112,8 @@ class World:
     keeps_commit_ts: bool = False
     runs_long: bool = False
     """Whether changes of columns run long in the target."""
+    takes_all: bool = False
+    """Whether the sink accepts all kinds of schema changes, also those of partitions."""
     marks_tables: bool = False
     """Whether the sink commits each table by itself, with up to where it is applied."""
     stream: MemoryStream = field(init=False)
@@ -148,6 +151,8 @@ class World:
         engine = LocalEngine()
         source = MemorySource(self.stream).event_source.staged_by(self.staged, self.place)
         capabilities = replace(CAPABILITIES[self.capability], own_demand=self.logged, keeps_commit_ts=self.keeps_commit_ts)
+        if self.takes_all:
+            capabilities = replace(capabilities, supported_schema_changes=frozenset(ChangeKind))
         sink = MemorySink(self.server, capabilities, streams=self.streams, marks_tables=self.marks_tables, runs_long=self.runs_long)
 
         def make_round(

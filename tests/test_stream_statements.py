@@ -12,7 +12,7 @@ from following import Recorder
 from headrace.model.cut import Cut
 from headrace.model.events import DeletePartitionRowsEvent, DropColumnEvent, SchemaChange
 from headrace.model.ledger import RequestKind, TableShape, TableStatus, Verdict
-from headrace.model.policy import ChangeKind, SchemaChangePolicies
+from headrace.model.policy import SchemaChangePolicies
 from headrace.model.stream import StreamStatement
 from headrace.model.table import Column, TableId
 from headrace.sources.stream import source
@@ -20,7 +20,8 @@ from headrace.sources.stream.history import StreamHistory
 from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.memory_source import NO_RECORD
 from headrace.testing.ticdc_writer import SchemaFile
-from streams import ID, TEXT, A, B, C, World, run_with_kills
+from headrace.testing.upstream_ddl import AddColumn
+from streams import ID, INT, TEXT, A, B, C, World, run_with_kills
 
 pytestmark = pytest.mark.pipeline
 
@@ -146,10 +147,9 @@ def test_a_database_that_is_created_anew_has_no_collation_of_before(world: World
 
 @pytest.mark.parametrize("renamed", [False, True])
 def test_rows_of_a_partition_go_when_the_record_that_defined_it_is_gone(
-    world: World, applied: list[SchemaChange], renamed: bool, monkeypatch: pytest.MonkeyPatch
+    world: World, applied: list[SchemaChange], renamed: bool
 ) -> None:
-    takes_all = replace(CAPABILITIES[world.capability], supported_schema_changes=frozenset(ChangeKind))
-    monkeypatch.setitem(CAPABILITIES, world.capability, takes_all)
+    world.takes_all = True
     table_id = A
     world.upstream.create_table(A, [ID, Column("v", TEXT)], partitions={"p0": 10, "p1": None})
     world.insert(A, 1, 20)
@@ -162,6 +162,40 @@ def test_rows_of_a_partition_go_when_the_record_that_defined_it_is_gone(
     follow(world)
     (emptied,) = (event for change in applied for event in change.events if isinstance(event, DeletePartitionRowsEvent))
     assert (emptied.table_id, emptied.condition) == (table_id, "((`id`) IS NULL OR (`id`) < (10))")
+    world.check()
+
+
+@pytest.mark.parametrize("tells_shapes", [True, False])
+@pytest.mark.parametrize("then", ["truncate", "drop", "exchange", "alter", "alter the other"])
+@pytest.mark.parametrize("before", ["truncate", "drop", "exchange", "add", "alter"])
+def test_a_statement_about_partitions_needs_no_records_of_the_statements_before(
+    world: World, before: str, then: str, tells_shapes: bool
+) -> None:
+    """The ledger has the columns and the partitions that they led to."""
+    world.takes_all, world.stream.tells_shapes = True, tells_shapes
+    upstream = world.upstream
+    upstream.create_table(A, [ID, Column("v", TEXT)], partitions={"p0": 10, "p1": 20, "p2": 30})
+    world.create(B)
+    world.insert(A, 1, 11, 21)
+    world.insert(B, 2)
+    follow(world)
+    for number, step in enumerate((before, then)):
+        added = AddColumn(Column(f"n{number}", INT, default="7"))
+        if step == "truncate":
+            upstream.truncate_partition(A, "p1")
+        elif step == "drop":
+            upstream.drop_partition(A, f"p{2 - number}")
+        elif step == "exchange":
+            upstream.exchange_partition(A, "p0", B)
+        elif step == "add":
+            upstream.add_partition(A, "p3", 40)
+        else:
+            for table_id in [B] if step == "alter the other" else [A, B]:
+                upstream.alter(table_id, added)
+        for _ in range(3):
+            follow(world)
+        world.check()
+    assert {own.status for own in world.state.tables.values() if own.table_id.table} == {TableStatus.RUNNING}
 
 
 X = TableId("shop", "x")

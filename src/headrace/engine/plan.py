@@ -82,7 +82,7 @@ def plan_cut(state: LedgerState, offer: Offer, rules: PlanRules) -> Cut:
     _reject_keyless(splits, problems, rules, offer)
     _reject_untimed(splits, problems, rules, offer)
     _reject_reserved(splits, problems, rules)
-    history = History(state, offer.schema_changes)
+    history = History(state, offer.schema_changes, forgets=offer.passed is not None)
     problems |= _holes_in_shapes(history, offer, [s for s in splits if s.table_id not in problems], bound)
     asked: dict[str, SchemaChange] = {}
     missed = {problem.table_id for problem in offer.problems}

@@ -6,10 +6,11 @@ report. Like a real one it refuses impossible statements: a second ADD of a colu
 
 from __future__ import annotations
 
+import sqlite3
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -20,9 +21,11 @@ from headrace.model.events import (
     AlterColumnTypeEvent,
     CreateDatabaseEvent,
     CreateTableEvent,
+    DeletePartitionRowsEvent,
     DropColumnEvent,
     DropDatabaseEvent,
     DropTableEvent,
+    ExchangePartitionEvent,
     OtherEvent,
     RenameColumnEvent,
     RenameTableEvent,
@@ -344,7 +347,13 @@ def apply_event(contents: Contents, event: SchemaChangeEvent) -> None:
     """Raises KeyError if an object is missing, ValueError if one is in the way."""
     if isinstance(event, AddColumnEvent | DropColumnEvent | RenameColumnEvent | AlterColumnTypeEvent):
         _alter(contents.tables[event.table_id], event)
-        return
+    elif isinstance(event, DeletePartitionRowsEvent | ExchangePartitionEvent):
+        _move_partition(contents.tables, event)
+    else:
+        _apply_to_tables(contents, event)
+
+
+def _apply_to_tables(contents: Contents, event: SchemaChangeEvent) -> None:
     tables = contents.tables
     match event:
         case CreateDatabaseEvent(database):
@@ -391,6 +400,29 @@ def execute(contents: Contents, statement: str) -> None:
             contents.tables[table_id].rows.clear()
         case other:
             raise ValueError(f"this server does not know {other}")
+
+
+def _matching(table: Table, condition: str) -> list[tuple[object, ...]]:
+    """The keys of the rows for which a condition of TiDB is true. SQLite computes it: it reads names in backquotes, too."""
+    names = ", ".join(f"`{name}`" for name in table.columns)
+    with closing(sqlite3.connect(":memory:")) as conn:
+        conn.execute(f"CREATE TABLE t (place INTEGER PRIMARY KEY, {names})")
+        rows = ((place, *(row[name] for name in table.columns)) for place, row in enumerate(table.rows.values()))
+        conn.executemany(f"INSERT INTO t VALUES (?{', ?' * len(table.columns)})", rows)
+        places = {place for (place,) in conn.execute(f"SELECT place FROM t WHERE {condition}")}
+    return [key for place, key in enumerate(table.rows) if place in places]
+
+
+def _move_partition(tables: dict[TableId, Table], event: DeletePartitionRowsEvent | ExchangePartitionEvent) -> None:
+    table = tables[event.table_id]
+    going = {key: table.rows.pop(key) for key in _matching(table, event.condition)}
+    if isinstance(event, ExchangePartitionEvent):
+        other = tables[event.other]
+        if list(table.columns) != list(other.columns) or len(_matching(other, event.condition)) != len(other.rows):
+            table.rows |= going
+            raise ValueError(f"{event.other} is not like the partition {event.partition}")
+        table.rows |= other.rows
+        other.rows = going
 
 
 def _create(contents: Contents, table_id: TableId, columns: dict[str, Column]) -> None:
