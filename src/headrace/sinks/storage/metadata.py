@@ -178,7 +178,7 @@ class StorageMetadataApplier:
                         event.table_id,
                         "the source creates the table, but the target has changes of it from before.",
                         place=change.origin,
-                        hint="Go on behind them with --adopt, or name another folder. If another pipeline wrote them, use its --name.",
+                        hint="Go on behind them with --adopt, or name another folder. Another pipeline goes on with its --name.",
                     )
                 )
 
