@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from headrace.engine.run_options import RunOptions
-from headrace.errors import DefinitionError, FencedError
-from headrace.faults import Moment, OwnStep
+from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
+from headrace.faults import Moment
 from headrace.formats.storage_paths import DataPath, parse_path
-from headrace.model.ledger import Decision, Verdict
+from headrace.model.ledger import Decision, RequestKind, TableRequest, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
 from headrace.model.table import Column, TableId
 from headrace.model.types import ColumnType, TypeKind
 from headrace.pipeline.registry import open_sink
 from headrace.sinks.base import CheckState
+from headrace.sinks.storage.publication import PUBLISH
 from headrace.testing.faults import Crashed, Passage
 from headrace.testing.sink_runs import SinkRuns, SinkUnderTest, at
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
@@ -212,9 +213,8 @@ def test_a_run_that_was_taken_over_while_it_published_changes_nothing_any_more(s
         upstream.execute(Insert(A, {"id": 3, "v": "second"}))
         storage.runs.applied()
 
-    publish = OwnStep("storage", "publish a file")
     with pytest.raises(FencedError):
-        storage.runs.run(at(1, take_over, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, publish)))
+        storage.runs.run(at(1, take_over, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, PUBLISH)))
     assert "00003" in next(text for key, text in storage.files().items() if key.startswith("shop/a") and "index" in key)
     storage.runs.check()
 
@@ -243,16 +243,117 @@ def test_another_pipeline_may_not_write_to_the_target(storage: Storage, tmp_path
             sink.ledger.acquire("another", "x://", "", 0)
 
 
-def test_metadata_does_not_go_back_when_a_pipeline_begins_anew(storage: Storage) -> None:
-    """Readers have passed what it says. The tables belong to nobody then, and stop until a person adopts them."""
+def test_a_target_that_holds_something_belongs_to_its_pipeline_alone(storage: Storage) -> None:
+    """After a reset the pipeline would write all changes again. With --adopt, metadata does not go back: readers have passed it."""
     two_tables(storage.upstream)
     storage.runs.applied()
     reached = storage.checkpoint
     with storage.runs.opened() as (_, ledger):
         assert ledger.reset("suite")
-    stopped = storage.runs.run().stopped
-    assert {problem.table_id for problem in stopped} == {A, B}
+    with pytest.raises(DefinitionError, match=r"holds something already \(metadata\), and this pipeline did not write it"):
+        storage.runs.run()
+    storage.runs.target.open = lambda: open_sink(storage.uri, {"adopt": True})
+    assert not storage.runs.run().stopped
     assert storage.checkpoint == reached
+
+
+def test_a_reset_publishes_what_is_committed(storage: Storage) -> None:
+    upstream = storage.upstream
+    two_tables(upstream)
+    storage.runs.applied()
+    upstream.execute(Insert(A, {"id": 2, "v": "committed"}))
+    upstream.checkpoint()
+
+    def die(passage: Passage) -> None:
+        raise Crashed(str(passage))
+
+    with pytest.raises(Crashed):
+        storage.runs.run(at(1, die, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, PUBLISH)))
+    assert not [line for line in storage.lines() if "committed" in line]
+    with storage.runs.opened() as (_, ledger):
+        assert ledger.reset("suite")
+    storage.runs.check()
+
+
+@pytest.mark.parametrize("other", ["protocol=canal-json", "protocol=csv&time-zone=Asia/Tokyo", "protocol=csv&null=NULL"])
+def test_options_that_readers_must_know_stay_as_they_are(storage: Storage, other: str) -> None:
+    two_tables(storage.upstream)
+    storage.runs.applied()
+    storage.runs.target.open = lambda: open_sink(f"{storage.root.as_uri()}?{other}")
+    with pytest.raises(DefinitionError, match="was begun with other options"):
+        storage.runs.run()
+    storage.runs.target.open = lambda: open_sink(f"{storage.uri}&date-separator=month&file-index-digit=8")
+    storage.upstream.execute(Insert(A, {"id": 2, "v": "in a file with another name"}))
+    storage.runs.applied()
+
+
+def test_a_file_of_another_writer_is_left_alone(storage: Storage) -> None:
+    upstream = storage.upstream
+    two_tables(upstream)
+    storage.runs.applied()
+    upstream.execute(Insert(A, {"id": 2, "v": "ours"}))
+    upstream.checkpoint()
+    (first,) = storage.root.glob("shop/a/*/*/CDC*.csv")
+    theirs = first.with_name(first.name.replace("1.csv", "2.csv"))
+
+    def write(_: Passage) -> None:
+        theirs.write_text("theirs")
+
+    with pytest.raises(SinkUnreachableError, match="was written by something else"):
+        storage.runs.run(at(1, write, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, PUBLISH)))
+    assert theirs.read_text() == "theirs"
+    theirs.unlink()
+    storage.runs.applied()
+
+
+def test_a_publication_that_is_lost_is_no_completed_one(storage: Storage) -> None:
+    upstream = storage.upstream
+    two_tables(upstream)
+    storage.runs.applied()
+    upstream.execute(Insert(A, {"id": 2, "v": "committed"}))
+    upstream.checkpoint()
+
+    def lose(passage: Passage) -> None:
+        for path in storage.root.glob("_headrace/cuts/*/publication.json"):
+            path.unlink()
+        raise Crashed(str(passage))
+
+    with pytest.raises(Crashed):
+        storage.runs.run(at(1, lose, lambda passage: (passage.moment, passage.step) == (Moment.BEFORE, PUBLISH)))
+    with pytest.raises(SinkUnreachableError, match=r"publication.json in .* is gone: the last cut cannot be published"):
+        storage.runs.run()
+
+
+def test_a_resync_is_refused(storage: Storage) -> None:
+    two_tables(storage.upstream)
+    storage.runs.applied()
+    with storage.runs.opened() as (_, ledger), pytest.raises(DefinitionError, match="cannot be loaded anew"):
+        ledger.request("suite", TableRequest("1", A, RequestKind.RESYNC, to=1))
+
+
+def test_a_database_is_dropped_in_another_case(storage: Storage) -> None:
+    upstream = storage.upstream
+    two_tables(upstream)
+    storage.runs.applied()
+    upstream.typed = lambda table_id: TableId(table_id.database.upper(), table_id.table)
+    upstream.drop_database(SHOP)
+    upstream.create_database(SHOP)
+    upstream.create_table(A, [ID])
+    upstream.execute(Insert(A, {"id": 5}))
+    storage.runs.applied()
+
+
+@pytest.mark.parametrize("name", ["metadata", "_headrace", "a/b", "..", "\N{GRINNING FACE}" * 64])
+def test_a_name_that_no_folder_can_have_is_refused(storage: Storage, name: str) -> None:
+    upstream = storage.upstream
+    two_tables(upstream)
+    upstream.create_database(name)
+    upstream.create_table(TableId(name, "t"), [ID])
+    upstream.execute(Insert(TableId(name, "t"), {"id": 1}), Insert(A, {"id": 2}))
+    upstream.checkpoint()
+    stopped = storage.runs.run().stopped
+    assert {problem.table_id.database for problem in stopped} == {name}
+    assert len([line for line in storage.lines() if '"a"' in line]) == 2
 
 
 def test_a_table_is_found_in_another_case(storage: Storage) -> None:

@@ -22,6 +22,8 @@ from headrace.engine.net import commit_order, group_codes, is_upsert, key_codes
 from headrace.model.block import COMMIT_TS, KIND, META_COUNT, SEQ, SEQ_RANK_SHIFT, combined, in_pieces
 from headrace.model.cut import Repeats
 from headrace.model.events import RowKind
+from headrace.model.key_forms import without_minus_zero
+from headrace.model.mixing import mixed
 from headrace.model.outcome import SplitReport
 
 PIECE_BYTES = 1 << 20
@@ -31,8 +33,6 @@ WRITTEN_BYTES = 8 << 20
 _WRITTEN_ROWS = 131_072
 
 _SIGN, _CODE = "sign", "code"
-_MIX, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
-"""To mix the values of several columns into one number: 2^64 divided by the golden ratio, and half of the bits."""
 
 
 @dataclass(frozen=True)
@@ -178,20 +178,11 @@ def _of_one_key(rows: pa.RecordBatch, key: tuple[str, ...]) -> npt.NDArray[np.in
 
     A row that is named wrongly costs a comparison and no more.
     """
-    mixed = rows.column(COMMIT_TS).to_numpy().astype(np.uint64) * _MIX + is_upsert(rows)
-    for name in key:
-        if name in rows.schema.names:
-            mixed = (mixed ^ (mixed >> _HALF)) * _MIX + _codes(rows.column(name))
-    order = np.argsort(mixed, kind="stable")
-    same = np.diff(mixed[order]) == 0
+    carried = [without_minus_zero(rows.column(name)) for name in key if name in rows.schema.names]
+    numbers = mixed([rows.column(COMMIT_TS), *carried, pa.array(is_upsert(rows).astype(np.int8))])
+    order = np.argsort(numbers, kind="stable")
+    same = np.diff(numbers[order]) == 0
     return np.sort(order[np.concatenate([same, [False]]) | np.concatenate([[False], same])])
-
-
-def _codes(values: pa.Array) -> npt.NDArray[np.uint64]:
-    """A number for each value, equal for equal values."""
-    if pa.types.is_integer(values.type) and not values.null_count:
-        return np.asarray(values.to_numpy()).astype(np.uint64)
-    return key_codes(pa.record_batch([values], names=[_CODE]), (_CODE,)).astype(np.uint64)
 
 
 def _deletions_first(rows: pa.RecordBatch, key: tuple[str, ...]) -> pa.RecordBatch:

@@ -91,15 +91,17 @@ class SchemaFileText:
 
 
 def without_escapes(statement: str) -> str:
-    """The statement as TiCDC writes it: in its strings a backslash is a plain character, and a quote is doubled.
+    """The statement as TiCDC writes it: in its strings a backslash is a plain character, and a quote is doubled. Without comments.
 
-    The reverse of ``schema_file.with_escapes``.
+    The reverse of ``schema_file.with_escapes``, which would take an apostrophe in a comment for the beginning of a string.
     """
-    return _NO_SYNTAX.sub(lambda found: _told(found[0]), statement)
+    return _NO_SYNTAX.sub(lambda found: _told(found[0]), statement).strip()
 
 
 def _told(piece: str) -> str:
-    if piece[0] not in "'\"":
+    if piece[0] in "/-#":
+        return " "
+    if piece[0] == "`":
         return piece
     return "'" + unescaped(piece).replace("'", "''") + "'"
 

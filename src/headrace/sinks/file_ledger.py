@@ -182,6 +182,11 @@ class FileLedger:
         """The note of the newest step (see :meth:`update_all`); empty without one."""
         return self._require_held().note
 
+    def note_of(self, pipeline: str) -> str:
+        """The note of a pipeline's newest step; empty without a record. Raises SinkUnreachableError."""
+        newest = self._load(pipeline)
+        return "" if newest is None or newest.is_reset else newest.note
+
     def update(self, update: LedgerUpdate) -> None:
         """Writes one step. Raises FencedError, SinkUnreachableError."""
         self.update_all([update])

@@ -8,21 +8,24 @@ from functools import reduce
 
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
 from headrace.formats.storage_paths import METADATA
-from headrace.model.ledger import Decision, LedgerState, TableRequest, TableStatus, Words
+from headrace.model.ledger import Decision, LedgerState, RequestKind, TableRequest, TableStatus, Words
 from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.file_ledger import FileLedger
-from headrace.sinks.storage.open_cut import CUTS, CutWriter
-from headrace.sinks.storage.publication import Publication
-from headrace.sinks.storage.target_store import UNFINISHED, TargetStore
+from headrace.sinks.storage.open_cut import CutWriter
+from headrace.sinks.storage.publication import CUTS, Publication
+from headrace.sinks.storage.target_store import OWN, UNFINISHED, TargetStore
 
+_OWNER = f"{OWN}/owner.json"
 _NEVER_AGAIN = frozenset({TableStatus.GONE, TableStatus.NOT_FOLLOWED, TableStatus.EXCLUDED})
 
 
 class StorageLedger:
     """A :class:`headrace.sinks.base.Ledger`. In an open cut, steps wait until the one with a checkpoint writes all of them."""
 
-    def __init__(self, files: FileLedger, store: TargetStore, writer: CutWriter) -> None:
+    def __init__(self, files: FileLedger, store: TargetStore, writer: CutWriter, *, output: str, adopt: bool) -> None:
+        """``output`` is what readers have to know (``StorageOutput.told``). ``adopt``: go on behind what the target has."""
         self._files, self._store, self._writer = files, store, writer
+        self._output, self._adopt = output, adopt
         self._state: LedgerState | None = None
         self._waiting: list[LedgerUpdate] = []
         self._published = 0
@@ -45,14 +48,10 @@ class StorageLedger:
     ) -> LedgerState:
         """See ``Ledger.acquire``. Completes the publication of the last run, and removes what it did not commit.
 
-        Raises DefinitionError if another pipeline writes to the target: a target has one checkpoint.
+        Raises DefinitionError if another pipeline writes to the target, because a target has one checkpoint; if the options that
+        readers have to know are not those of the first run; and for a target that holds something which is not the pipeline's.
         """
-        others = [name for name in self._files.pipelines() if name != pipeline]
-        if others:
-            raise DefinitionError(
-                f"The pipeline {others[0]!r} writes to {self._store.name}, and its readers know one checkpoint only.",
-                f"Use another folder, or that pipeline's name: --name {others[0]}.",
-            )
+        self._claim(pipeline)
         self._state = self._files.acquire(pipeline, source_identity, fingerprint, start, parts, above)
         self._settle()
         return self._state
@@ -93,7 +92,12 @@ class StorageLedger:
         self._files.decide(pipeline, decision)
 
     def request(self, pipeline: str, request: TableRequest) -> None:
-        """See ``Ledger.request``."""
+        """See ``Ledger.request``. Raises DefinitionError for a resync: nobody can load a table anew into files that were read."""
+        if request.kind is RequestKind.RESYNC:
+            raise DefinitionError(
+                f"{request.table_id} cannot be loaded anew in {self._store.name}: readers have passed the time of these rows.",
+                "Let a pipeline write to another folder, from a changefeed that begins with the table's rows.",
+            )
         self._files.request(pipeline, request)
 
     def words(self, pipeline: str) -> Words:
@@ -101,8 +105,13 @@ class StorageLedger:
         return self._files.words(pipeline)
 
     def reset(self, pipeline: str) -> bool:
-        """See ``Ledger.reset``. What is published stays."""
-        return self._files.reset(pipeline)
+        """See ``Ledger.reset``. What is published stays, and what is committed is published first."""
+        if (folder := self._files.note_of(pipeline)) and not Publication.is_completed(self._store, folder):
+            Publication.read(self._store, folder).complete(self._store, lambda: None)
+        found = self._files.reset(pipeline)
+        if self._owner().get("pipeline") == pipeline:
+            self._store.discard(_OWNER)
+        return found
 
     def close(self) -> None:
         """Forgets the open cut."""
@@ -127,11 +136,51 @@ class StorageLedger:
         """Completes the last publication, and removes the staged files of all other cuts. Forgets what is known of the target."""
         self._writer.forget()
         folder = self._files.note
-        if folder and (publication := Publication.read(self._store, folder)) is not None:
-            self._complete(publication)
+        if folder and not Publication.is_completed(self._store, folder):
+            self._complete(Publication.read(self._store, folder))
         self._published = read_checkpoint(self._store)
-        self._store.remove(CUTS)
+        for name in self._store.folders(CUTS):
+            if f"{CUTS}/{name}" != folder:
+                self._store.remove(f"{CUTS}/{name}")
         self._store.remove(UNFINISHED)
+
+    def _owner(self) -> dict[str, str]:
+        """Whose the target is: the pipeline, and how it writes. Empty for nobody's."""
+        raw = self._store.read(_OWNER)
+        try:
+            return {} if raw is None else {name: str(value) for name, value in json.loads(raw).items()}
+        except (ValueError, AttributeError):
+            raise SinkUnreachableError(f"{_OWNER} in {self._store.name} cannot be read.", "Restore it.") from None
+
+    def _claim(self, pipeline: str) -> None:
+        """Makes the target this pipeline's. Raises DefinitionError if that is impossible."""
+        owner = self._owner()
+        if not owner:
+            self._require_empty()
+            mine = {"pipeline": pipeline, "output": self._output}
+            owner = mine if self._store.create(_OWNER, json.dumps(mine).encode()) else self._owner()
+        if owner["pipeline"] != pipeline:
+            raise DefinitionError(
+                f"The pipeline {owner['pipeline']!r} writes to {self._store.name}, and its readers know one checkpoint only.",
+                f"Use another folder, or that pipeline's name: --name {owner['pipeline']}.",
+            )
+        if owner["output"] != self._output:
+            raise DefinitionError(
+                f"{self._store.name} was begun with other options: readers take all of its files to be written alike. It was "
+                f"{owner['output']}, and is now {self._output}.",
+                "Use the former options, or another folder.",
+            )
+
+    def _require_empty(self) -> None:
+        """Raises DefinitionError if the target holds what no pipeline of Headrace wrote, or one that was reset."""
+        if self._adopt:
+            return
+        found = [name for name in (*self._store.folders(""), *self._store.files("")) if name != OWN]
+        if found:
+            raise DefinitionError(
+                f"{self._store.name} holds something already ({min(found)}), and this pipeline did not write it.",
+                "Name an empty folder. With --adopt the pipeline goes on behind what is there, and readers have both.",
+            )
 
 
 def published_checkpoint(state: LedgerState) -> int:

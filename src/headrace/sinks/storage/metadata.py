@@ -74,7 +74,9 @@ class StorageMetadataApplier:
 
     def run_instead(self, change: SchemaChange, statement: str) -> tuple[Notice, ...]:
         """Writes a person's statement in the change's place. The shape is the one that the source has after the change."""
-        return self.apply_schema_change(replace(change, statement=statement, events=()))
+        renames = read_statement(statement, change.database).renames
+        events = tuple(RenameTableEvent(old, new) for old, new in renames)
+        return self.apply_schema_change(replace(change, statement=statement, events=events))
 
     def describe(self, table_id: TableId) -> TableDescription | None:
         """The table, view or database, as its newest schema file has it. A table has rows if there are data files of it."""
@@ -111,7 +113,8 @@ class StorageMetadataApplier:
         if change.table_id.is_database:
             kinds = {CreateDatabaseEvent: CREATE_DATABASE, DropDatabaseEvent: DROP_DATABASE}
             code = next((kinds[type(event)] for event in change.events if type(event) in kinds), code)
-            yield SchemaFileText(change.table_id, change.commit_ts, None, change.statement, code)
+            name = change.table_id if code == CREATE_DATABASE else self._tables.spelled(change.table_id)
+            yield SchemaFileText(name, change.commit_ts, None, change.statement, code)
             return
         dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
         dropped |= {change.table_id} if read.kind is StatementKind.DROP_VIEW else set()

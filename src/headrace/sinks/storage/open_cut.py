@@ -12,12 +12,10 @@ from headrace.formats.schema_file_encoder import SchemaFileText
 from headrace.formats.storage_paths import DataPath, IndexPath, SchemaPath, parse_data_name
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.storage.output import StorageOutput
-from headrace.sinks.storage.publication import Publication, Round
+from headrace.sinks.storage.publication import CUTS, Publication, Round
 from headrace.sinks.storage.staging import StagedFile
 from headrace.sinks.storage.tables import TargetTables, note_of_rename
-from headrace.sinks.storage.target_store import OWN, TargetStore
-
-CUTS = f"{OWN}/cuts"
+from headrace.sinks.storage.target_store import TargetStore
 
 
 @dataclass

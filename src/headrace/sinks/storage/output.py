@@ -6,6 +6,7 @@ unless asked, the default is to write it: the commit ts of each row (``include-c
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from headrace.errors import DefinitionError
 from headrace.formats.canal_encoder import CanalJsonEncoder, CanalJsonOutput
 from headrace.formats.csv_encoder import CsvEncoder
 from headrace.formats.csv_layout import CsvOptions
+from headrace.formats.encoding import EncodeError
 from headrace.formats.storage_paths import DateSeparator
 from headrace.model.table import Column, TableId, TableSchema, folded_name
 from headrace.model.types import ColumnType, TypeKind
@@ -89,6 +91,16 @@ class StorageOutput:
     def extension(self) -> str:
         return "csv" if self.protocol is Protocol.CSV else "json"
 
+    @property
+    def told(self) -> str:
+        """What readers have to know, as text: files of one target are read with one set of options."""
+        if self.protocol is Protocol.CSV:
+            csv = self.csv
+            marks = [csv.delimiter, csv.quote, csv.null, self.terminator, csv.binary_encoding, csv.time_zone]
+            return json.dumps([self.protocol, *marks, csv.include_commit_ts, csv.output_old_value, csv.header])
+        canal = self.canal_json
+        return json.dumps([self.protocol, self.terminator, canal.time_zone, canal.enable_tidb_extension])
+
     def date(self, now: datetime) -> str:
         """The name of the date directory at a time; empty if there are none."""
         return now.strftime(_DATES[self.date_separator]) if self.date_separator in _DATES else ""
@@ -100,6 +112,10 @@ class StorageOutput:
         source left out. Raises EncodeError for a shape that the options do not fit.
         """
         names = {folded_name(name) for name in carried}
+        for column in schema.row_columns:
+            if column.generated is not None and folded_name(column.name) not in names:
+                reason = "is computed by the source, and the source's rows do not have it"
+                raise EncodeError(schema.table_id, reason, column=column.name, hint="Readers of files cannot compute it.")
         has_names = self.protocol is Protocol.CANAL_JSON or bool(self.csv.header)
         is_selected = (lambda _, name: folded_name(name) in names) if has_names else None
         if self.protocol is Protocol.CANAL_JSON:

@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace import faults
+from headrace.errors import SinkUnreachableError
 from headrace.faults import OwnStep
 from headrace.formats.storage_paths import METADATA
-from headrace.sinks.storage.target_store import TargetStore
+from headrace.sinks.storage.target_store import OWN, TargetStore
 
 _Item = TypeVar("_Item")
 PUBLISH = OwnStep("storage", "publish a file")
 _AT_ONCE = 16
-_NAME = "publication.json"
+_NAME, _DONE = "publication.json", "published"
+CUTS = f"{OWN}/cuts"
+"""The folder of staged files and publications."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Publication:
     """What a committed cut writes to its final place, in this order."""
 
     folder: str
-    """The folder of the cut, which is removed at the end."""
+    """The folder of the cut. It stays until the next cut is published, to show that this one is."""
     rounds: Sequence[Round] = ()
     texts: dict[str, str] = field(default_factory=dict)
     """Index files and notes, by path."""
@@ -56,10 +59,21 @@ class Publication:
         store.put(f"{self.folder}/{_NAME}", self.to_text().encode())
 
     @classmethod
-    def read(cls, store: TargetStore, folder: str) -> Publication | None:
-        """The publication of a cut; ``None`` if it was completed. Raises SinkUnreachableError."""
-        text = store.read(f"{folder}/{_NAME}")
-        return None if text is None else cls.of_text(folder, text.decode())
+    def read(cls, store: TargetStore, folder: str) -> Publication:
+        """The publication of a committed cut. Raises SinkUnreachableError, also if it is gone or not whole."""
+        raw = store.read(f"{folder}/{_NAME}")
+        try:
+            return cls.of_text(folder, (raw or b"").decode())
+        except (ValueError, KeyError, TypeError):
+            raise SinkUnreachableError(
+                f"{folder}/{_NAME} in {store.name} {'cannot be read' if raw else 'is gone'}: the last cut cannot be published.",
+                "Restore it. Otherwise write to another folder, with a new pipeline.",
+            ) from None
+
+    @staticmethod
+    def is_completed(store: TargetStore, folder: str) -> bool:
+        """Whether the publication of a committed cut is complete. Raises SinkUnreachableError."""
+        return store.read(f"{folder}/{_DONE}") is not None
 
     def complete(self, store: TargetStore, still_ours: Callable[[], None]) -> None:
         """Does all steps; those that were done before have no effect. Raises SinkUnreachableError.
@@ -75,7 +89,10 @@ class Publication:
         if self.checkpoint:
             still_ours()
             _published(METADATA, lambda: store.put(METADATA, f'{{"checkpoint-ts":{self.checkpoint}}}'.encode()))
-        store.remove(self.folder)
+        store.put(f"{self.folder}/{_DONE}", b"")
+        for folder in (f"{CUTS}/{name}" for name in store.folders(CUTS)):
+            if folder != self.folder:
+                store.remove(folder)
 
 
 @dataclass(frozen=True)

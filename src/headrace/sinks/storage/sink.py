@@ -51,7 +51,7 @@ class StorageSink:
         self.event_sink = StorageEventSink(store, output, self._writer)
         self.metadata_applier = StorageMetadataApplier(self._writer, column_ids=output.column_ids, adopt=adopt)
         ledger_place = Place(replace(store.place.location, path=f"{store.place.location.path}/{OWN}/ledger"), "ledger")
-        self.ledger = StorageLedger(FileLedger(ledger_place), store, self._writer)
+        self.ledger = StorageLedger(FileLedger(ledger_place), store, self._writer, output=output.told, adopt=adopt)
 
     @property
     def identity(self) -> str:

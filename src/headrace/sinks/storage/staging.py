@@ -109,7 +109,7 @@ class _Files:
 
     def __init__(self, writer: StagingWriter) -> None:
         self._writer = writer
-        self._updates = WholeUpdates()
+        self._updates: WholeUpdates | None = None
         self._first: TableChange | None = None
         self._encoders: dict[tuple[str, ...], RowEncoder] = {}
         self._header = b""
@@ -120,12 +120,14 @@ class _Files:
     def add(self, change: TableChange) -> None:
         """Encodes a piece. Raises _Unfit, SinkUnreachableError."""
         self._first = self._first or change
+        self._updates = self._updates or WholeUpdates(change.target_schema.handle_key)
         for piece in in_pieces(change.ordered, self._writer.output.file_size, change.ordered.num_rows):
-            self._encode(self._updates.taken(piece))
+            if (rows := self._updates.taken(piece)) is not None:
+                self._encode(rows)
 
     def finished(self) -> Iterator[str]:
         """Writes what is left, and returns the staged files as text."""
-        rest = self._updates.rest()
+        rest = self._updates.rest() if self._updates is not None else None
         if rest is not None:
             self._encode(rest)
         self._write()

@@ -8,6 +8,7 @@ TiCDC's layout writes nothing under the old name of a table that is renamed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,7 +17,7 @@ from headrace.ddl.action_codes import CREATE_TABLE, DROP_DATABASE, DROP_TABLE, D
 from headrace.errors import SinkUnreachableError
 from headrace.formats.schema_file import SchemaFile, SchemaFileError, parse_schema_file
 from headrace.formats.schema_file_encoder import SchemaFileText
-from headrace.formats.storage_paths import SchemaPath, parse_data_name, parse_path
+from headrace.formats.storage_paths import METADATA, SchemaPath, parse_data_name, parse_path
 from headrace.model.table import TableId, TableSchema
 from headrace.sinks.storage.target_store import OWN, TargetStore
 
@@ -36,6 +37,10 @@ class Held:
     """For a database: the version of its last DROP, with which the tables of then ended."""
 
 
+_TAKEN = frozenset({".", "..", OWN, METADATA})
+_UNWRITABLE = re.compile(r"[/\\\x00-\x1f\x7f]")
+_LONGEST = 255
+"""The most bytes of a name in the file systems in use."""
 _NOTHING = Held(0, 0, None, is_over=True)
 
 
@@ -69,9 +74,13 @@ class TargetTables:
 
     def spelled(self, table_id: TableId) -> TableId:
         """The table under the name that the target has: the source may use another case. The same if there is no such table."""
-        if table_id.is_database or not self.held(table_id).is_over:
+        if not self.held(table_id).is_over:
             return table_id
-        return next((name for name in self.names(table_id.database) if name.folded == table_id.folded), table_id)
+        if table_id.is_database:
+            there = (TableId(name) for name in sorted(self._store.folders("")) if name != OWN)
+            return next((name for name in there if name.folded == table_id.folded and not self.held(name).is_over), table_id)
+        named = self.names(self.spelled(TableId(table_id.database)).database)
+        return next((name for name in named if name.folded == table_id.folded), table_id)
 
     def names(self, database: str) -> list[TableId]:
         """The tables and views of a database that are not over."""
@@ -152,4 +161,4 @@ class TargetTables:
 
 def unwritable_name(names: Iterable[str]) -> str:
     """The first of these names that no folder of the layout can have; empty if there is none."""
-    return next((name for name in names if name in (".", "..", OWN) or "/" in name or "\\" in name), "")
+    return next((name for name in names if name in _TAKEN or _UNWRITABLE.search(name) or len(name.encode()) > _LONGEST), "")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import NotFoundError
+from obstore.exceptions import AlreadyExistsError, NotFoundError
 
 from headrace.errors import SinkUnreachableError
 from headrace.formats.storage_paths import OWN_FOLDER
@@ -70,6 +70,32 @@ class TargetStore:
                     file.write(part)
             fresh.replace(self._made(key))
 
+    def create(self, key: str, data: bytes) -> bool:
+        """Writes a file that must not exist yet. Returns whether it did not."""
+        with self._reached():
+            try:
+                if self.is_local:
+                    fresh = self._made(f"{UNFINISHED}/{uuid.uuid4().hex}")
+                    fresh.write_bytes(data)
+                    try:
+                        self._made(key).hardlink_to(fresh)
+                    finally:
+                        fresh.unlink(missing_ok=True)
+                else:
+                    obstore.put(self._store, key, data, mode="create")
+            except (FileExistsError, AlreadyExistsError):
+                return False
+            return True
+
+    def discard(self, key: str) -> None:
+        """Removes a file below :data:`OWN`, if it is there."""
+        assert key.startswith(f"{OWN}/"), "published files are never removed"
+        with self._reached(), suppress(FileNotFoundError, NotFoundError):
+            if self.is_local:
+                (self._root / key).unlink(missing_ok=True)
+            else:
+                obstore.delete(self._store, key)
+
     def read(self, key: str) -> bytes | None:
         """The content of a file; ``None`` if there is none."""
         with self._reached():
@@ -83,21 +109,28 @@ class TargetStore:
     def publish(self, staged: str, key: str) -> None:
         """Moves a staged file to its final path. Does nothing if that was done before.
 
-        In an object store the staged file stays, and publishing it again writes the same content.
+        In an object store the staged file stays until the next cut. Raises SinkUnreachableError if there is another file at that
+        path, which only another writer can have made, or if the staged file was removed.
         """
         with self._reached():
-            try:
-                if self.is_local:
-                    path = self._made(key)
-                    (self._root / staged).replace(path)
-                else:
-                    obstore.copy(self._store, staged, key)
-            except (FileNotFoundError, NotFoundError):
-                if self.size(key) is None:
-                    raise SinkUnreachableError(
-                        f"{staged} is not in {self.name} any more, and was not published as {key}.",
-                        "Something removed it. Nothing else may change files below _headrace.",
-                    ) from None
+            there, here = self.size(key), self.size(staged)
+            if there is None and here is None:
+                raise SinkUnreachableError(
+                    f"{staged} is not in {self.name} any more, and was not published as {key}.",
+                    f"Something removed it. Nothing else may change files below {OWN}.",
+                )
+            if there is not None and here is not None and not self._is_same(staged, key):
+                raise SinkUnreachableError(
+                    f"{key} in {self.name} was written by something else.",
+                    "Move it away. Nothing else may write here.",
+                )
+            if there is None and self.is_local:
+                (self._root / staged).replace(self._made(key))
+            elif there is None:
+                obstore.copy(self._store, staged, key)
+
+    def _is_same(self, one: str, other: str) -> bool:
+        return self.size(one) == self.size(other) and self.read(one) == self.read(other)
 
     def size(self, key: str) -> int | None:
         """The size of a file in bytes; ``None`` if there is none."""

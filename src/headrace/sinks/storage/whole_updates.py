@@ -1,4 +1,8 @@
-"""Keeps the two rows of an update together, as encoders need them: the old row, and directly behind it the new one."""
+"""Brings changes into the form that readers of files expect: whole updates, and at most one change of a key at a commit ts.
+
+Readers apply the deletions of a transaction before its new rows. A source whose commit ts are not exact, or that tells every
+statement of a transaction, may have several changes of a key at one commit ts: inserted and then deleted, its row would be back.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,114 @@ import pyarrow as pa
 
 from headrace.model.block import COMMIT_TS, KIND, combined
 from headrace.model.events import RowKind
+from headrace.model.mixing import mixed
+from headrace.model.table import folded_name
+
+_Places = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
 
 
 class WholeUpdates:
-    """The pieces of a table on their way to an encoder. A piece may end between the two rows of an update."""
+    """The pieces of a table on their way to an encoder. A piece may end within a transaction, and between two rows of an update."""
 
-    def __init__(self) -> None:
-        self._waiting: pa.RecordBatch | None = None
+    def __init__(self, key: tuple[str, ...]) -> None:
+        """``key`` are the columns of the table's handle key; empty without one."""
+        self._key = frozenset(map(folded_name, key))
+        self._waiting: list[pa.RecordBatch] = []
+        self._at = 0
+        """The commit ts of the rows that wait."""
 
-    def taken(self, piece: pa.Table) -> pa.RecordBatch:
-        """The rows up to the end of this piece, without a last old row, which waits for the next piece.
+    def taken(self, piece: pa.Table) -> pa.RecordBatch | None:
+        """The rows before the last commit ts of this piece; ``None`` for none. The others wait for the next piece.
 
-        ``piece`` has the layout of ``model.block``. An update whose rows are apart becomes a deletion and an insertion.
+        ``piece`` has the layout of ``model.block``. An update whose rows are apart becomes a deletion and an insertion, and so do
+        several changes of a key at one commit ts, of which the last one counts.
         """
-        batches = [*([self._waiting] if self._waiting is not None else []), *piece.to_batches()]
-        rows, self._waiting = combined(batches), None
-        if rows.num_rows and rows.column(KIND)[-1].as_py() == RowKind.UPDATE_BEFORE:
-            rows, self._waiting = rows.slice(0, rows.num_rows - 1), rows.slice(rows.num_rows - 1)
-        return _without_torn(rows)
+        batches = piece.to_batches()
+        rows = combined(batches)
+        commit_ts = rows.column(COMMIT_TS).to_numpy()
+        last = int(commit_ts[-1])
+        begins = int(np.searchsorted(commit_ts, last)) if last else _end_without_time(rows)
+        if begins == 0 and self._waiting and self._at == last:
+            self._waiting.append(rows)
+            return None
+        ready = combined([*self._waiting, rows.slice(0, begins)])
+        self._waiting, self._at = [rows.slice(begins)], last
+        return self._settled(ready) if ready.num_rows else None
 
     def rest(self) -> pa.RecordBatch | None:
-        """The old row that still waits, as a deletion; ``None`` if there is none."""
-        rows, self._waiting = self._waiting, None
-        return None if rows is None else _without_torn(rows)
+        """The rows that still wait; ``None`` if there are none."""
+        rows = combined(self._waiting) if self._waiting else None
+        self._waiting = []
+        return self._settled(rows) if rows is not None and rows.num_rows else None
+
+    def _settled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        names = [name for name in rows.schema.names if folded_name(name) in self._key]
+        if names and len(names) == len(self._key):
+            rows = _without_several(rows, names)
+        return _without_torn(rows)
+
+
+def _end_without_time(rows: pa.RecordBatch) -> int:
+    """Of rows without commit ts only an old row at the end waits, for its new row."""
+    return int(rows.num_rows) - int(rows.column(KIND)[-1].as_py() == RowKind.UPDATE_BEFORE)
+
+
+def _without_several(rows: pa.RecordBatch, key: list[str]) -> pa.RecordBatch:
+    """The rows with one change of each key at each commit ts: what the key had before it, and what it has after it."""
+    suspects = _suspects(rows, key)
+    if not len(suspects):
+        return rows
+    groups = _groups(rows, suspects, key)
+    comes = _comes(rows)[suspects]
+    places, count = np.arange(len(suspects)), int(groups.max()) + 1
+    last, first_old = np.zeros(count, np.int64), np.full(count, len(suspects), np.int64)
+    np.maximum.at(last, groups, places)
+    np.minimum.at(first_old, groups[~comes], places[~comes])
+    ends_new = comes[last][groups]
+    there = comes & (places == last[groups])
+    gone = ~comes & (places == np.where(ends_new, first_old[groups], last[groups]))
+    kinds = rows.column(KIND).to_numpy(zero_copy_only=False).copy()
+    kinds[suspects[gone]], kinds[suspects[there]] = RowKind.DELETE, RowKind.INSERT
+    keep = np.ones(rows.num_rows, bool)
+    keep[suspects[~(gone | there)]] = False
+    return rows.set_column(0, KIND, pa.array(kinds, pa.int8())).filter(pa.array(keep))
+
+
+def _comes(rows: pa.RecordBatch) -> _Flags:
+    """Which rows are new rows."""
+    kinds = rows.column(KIND).to_numpy(zero_copy_only=False)
+    return np.asarray((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
+
+
+def _suspects(rows: pa.RecordBatch, key: list[str]) -> _Places:
+    """The rows of which there may be several changes of a key at a commit ts, in order: more than an old row and then a new one."""
+    commit_ts = rows.column(COMMIT_TS)
+    numbers = mixed([commit_ts, *(rows.column(name) for name in key)])
+    order = np.argsort(numbers, kind="stable")
+    begins = np.concatenate([[True], np.diff(numbers[order]) != 0])
+    if begins.all():
+        return np.empty(0, np.int64)
+    run = np.cumsum(begins) - 1
+    length, comes = np.bincount(run), _comes(rows)[order]
+    first = np.flatnonzero(begins)
+    is_pair = (length == 2) & ~comes[first] & comes[np.minimum(first + 1, len(order) - 1)]
+    several = ((length > 1) & ~is_pair)[run] & (commit_ts.to_numpy()[order] > 0)
+    return np.sort(order[several])
+
+
+def _groups(rows: pa.RecordBatch, places: _Places, key: list[str]) -> _Places:
+    """The number of the (commit ts, key) of each of these rows."""
+    names = ["at", *(f"key{number}" for number in range(len(key)))]
+    chosen = rows.take(pa.array(places))
+    table = pa.table(
+        [chosen.column(COMMIT_TS), *(chosen.column(name) for name in key), pa.array(np.arange(len(places)))], names=[*names, "row"]
+    )
+    grouped = table.group_by(names, use_threads=False).aggregate([("row", "list")])
+    lists = grouped.column("row_list").combine_chunks()
+    groups = np.empty(len(places), np.int64)
+    groups[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy())
+    return groups
 
 
 def _without_torn(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -49,10 +138,6 @@ def _without_torn(rows: pa.RecordBatch) -> pa.RecordBatch:
     if not torn.any():
         return rows
     alone = new & ~np.concatenate([[False], followed[:-1]]) & np.isin(commit_ts, commit_ts[torn])
-    return rows.set_column(0, KIND, pa.array(_changed(kinds, torn, alone), pa.int8()))
-
-
-def _changed(kinds: npt.NDArray[np.int8], gone: npt.NDArray[np.bool_], come: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
     changed = kinds.copy()
-    changed[gone], changed[come] = RowKind.DELETE, RowKind.INSERT
-    return changed
+    changed[torn], changed[alone] = RowKind.DELETE, RowKind.INSERT
+    return rows.set_column(0, KIND, pa.array(changed, pa.int8()))
