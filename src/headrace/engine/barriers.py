@@ -279,8 +279,9 @@ class Barriers:
         The same holds for a change that has waited while one of its tables went away, or gave its name to another one: a RENAME
         that was passed over shows no late change.
         """
-        is_late = comes_late(self._state, change)
-        if not is_late and all(entry.state.is_settled for entry in self._state.journal_by_place.get(change.place, ())):
+        is_late, entries = comes_late(self._state, change), self._state.journal_by_place.get(change.place, ())
+        is_given = change.commit_ts <= self._state.start  # the shape at a late start: its table begins after it
+        if not is_late and (is_given or all(entry.state.is_settled for entry in entries)):
             return None
         if former := of_former_lives(self._state, change):
             return None if decision and decision.verdict is not Verdict.APPROVE else _came_late(change, former, is_late=is_late)
