@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +56,8 @@ ALTERS, DROPS_DATABASE = 4, 20
 """The kind of step at which the database goes, with all tables, and comes again."""
 RECOVERS = 21
 """The kind of step at which a dropped table comes back with its rows, which no event tells: it has to be loaded anew."""
+PARTITIONS = 22
+"""The kind of step at which a partition is emptied, or exchanges its rows with a table. Needs ``World.takes_all``."""
 TableDemand = Callable[[TableId, TableSchema], ChangeDemand]
 
 
@@ -138,8 +140,8 @@ class World:
     def place(self) -> Folder:
         return Folder(self.root / "work")
 
-    def create(self, table_id: TableId, *, keyless: bool = False) -> None:
-        self.upstream.create_table(table_id, [Column("id", INT) if keyless else ID, Column("v", TEXT)])
+    def create(self, table_id: TableId, *, keyless: bool = False, partitions: Mapping[str, int | None] | None = None) -> None:
+        self.upstream.create_table(table_id, [Column("id", INT) if keyless else ID, Column("v", TEXT)], partitions=partitions)
 
     def insert(self, table_id: TableId, *keys: int, **more: object) -> int:
         rows = [{"id": key, "v": f"{key}", **more} for key in keys]
@@ -273,7 +275,7 @@ class Actions:
         absent = [t for t in self._names if t not in tables]
         kind = chance.choice(kinds)
         if not tables or (kind == 0 and absent):
-            self._world.create(chance.choice(absent), keyless=chance.random() < 0.2)
+            self._create(chance.choice(absent))
         elif kind == 1:
             upstream.drop_table(chance.choice(tables))
         elif kind == 2:
@@ -289,8 +291,30 @@ class Actions:
             upstream.create_database("shop")
         elif kind == RECOVERS:
             self._recover(absent)
+        elif kind == PARTITIONS:
+            self._partition()
         else:
             self._write(chance.sample(list(tables), chance.randrange(1, len(tables) + 1)))
+
+    def _create(self, table_id: TableId) -> None:
+        if self._world.takes_all and self._chance.random() < 0.5:
+            self._world.create(table_id, partitions={"p0": 3, "p1": None})
+        else:
+            self._world.create(table_id, keyless=self._chance.random() < 0.2)
+
+    def _partition(self) -> None:
+        """A partition is emptied, or exchanges its rows with a table. Nothing happens if no table has partitions."""
+        upstream, chance = self._world.upstream, self._chance
+        parted = [t for t in upstream.tables if upstream.table(t).partitions]
+        if not parted:
+            return
+        table_id, name = chance.choice(parted), chance.choice(["p0", "p1", "p1", "p1"])
+        others = [t for t in upstream.tables if upstream.schema(t).handle_key and t != table_id]
+        if others and chance.random() < 0.8:
+            with suppress(ValueError):  # the other table is not like the partition
+                upstream.exchange_partition(table_id, name, chance.choice(others))
+        else:
+            upstream.truncate_partition(table_id, name)
 
     def _on_the_way(self, kind: int) -> None:
         """The writer restarts, partitions get nothing or get it after all, a watermark comes, or another partition."""

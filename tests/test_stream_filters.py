@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -17,7 +18,7 @@ from headrace.testing.memory_sink import CAPABILITIES
 from headrace.testing.upstream import Delete
 from headrace.testing.upstream_ddl import AddColumn
 from sampling import drawn
-from streams import DROPS_DATABASE, ID, INT, RECOVERS, TEXT, A, Actions, B, C, World, follow, run_with_kills, without
+from streams import DROPS_DATABASE, ID, INT, PARTITIONS, RECOVERS, TEXT, A, Actions, B, C, World, follow, run_with_kills, without
 
 pytestmark = pytest.mark.pipeline
 
@@ -154,6 +155,45 @@ def test_an_old_end_of_a_tables_rows_does_not_make_it_whole_where_those_of_behin
         is_whole = table_id in world.server.contents.tables and world.rows(table_id) == world.wanted(table_id)
         assert is_whole or own.status.is_stopped, (table_id, own)
     assert world.state.tables[name].status is TableStatus.INCOMPLETE
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("end", ["nothing", "drop", "truncate", "rename", "rename before", "swap before"])
+def test_a_table_that_lacks_rows_exchanges_none_with_a_partition_of_a_whole_one(world: World, end: str, together: bool) -> None:
+    world.takes_all = True
+    world.create(A, partitions={"p0": 3, "p1": None})
+    for table_id in (B, OTHER):
+        world.create(table_id)
+    world.insert(A, 5)
+    world.insert(B, 10)
+    follow(world)
+    world.insert(B, 11)
+    for key in (20, 21):
+        world.insert(OTHER, key)
+        follow(world, **WITHOUT_B)
+    follow(world)
+    assert world.state.tables[B].status is TableStatus.INCOMPLETE
+    name = B
+    if end == "rename before":
+        world.upstream.rename_table(B, name := C)
+    if end == "swap before":
+        world.upstream.rename_tables((B, C), (OTHER, B), (C, name := OTHER))
+    if not together:
+        follow(world)
+    world.upstream.exchange_partition(A, "p1", name)
+    if not together:
+        follow(world)
+    if end == "drop":
+        world.upstream.drop_table(B)
+    elif end == "truncate":
+        world.upstream.truncate_table(B)
+    elif end == "rename":
+        world.upstream.rename_table(B, C)
+    world.insert(A, 30)
+    for _ in range(2):
+        follow(world)
+        assert world.state.tables[A].status is TableStatus.WAITING
+        assert world.rows(A) == Counter({(("id", 5), ("v", "5")): 1})
 
 
 @pytest.mark.parametrize("way", ["through", "swap"])
@@ -459,11 +499,13 @@ def test_any_history_with_tables_that_are_left_out_for_a_while_is_applied_once_o
     chance = Random(seed)
     world = World(tmp_path_factory.mktemp("stream"), partitions=chance.randrange(1, 4), capability=capability)
     actions = Actions(world, chance)
+    world.takes_all = chance.random() < 0.5
+    kinds = [*range(DROPS_DATABASE + 1), *([PARTITIONS] * 5 if world.takes_all else [])]
     kept = chance.choice(["", "", "b", "bc", "c"])  # for all runs but the last ones, where it is not empty
     recovers = chance.random() < 0.5  # what is recovered has to be loaded anew, so that less is followed behind it
     for _ in range(chance.randrange(2, 6)):
         for _ in range(chance.randrange(1, 25)):
-            actions.step(range(RECOVERS + 1) if recovers else range(DROPS_DATABASE + 1))
+            actions.step([*kinds, RECOVERS] if recovers else kinds)
         run_with_kills(world, chance, chance.randrange(2), **without(kept or chance.choice(["", "", "b", "bc"])))
         if chance.random() < 0.3:
             forget_what_runs_need_no_more(world, *(n for n in range(world.partitions) if chance.random() < 0.6))
