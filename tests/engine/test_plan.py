@@ -484,6 +484,17 @@ def test_a_change_that_waited_while_its_table_gave_its_name_away_runs_no_more(ve
         assert cut.rounds == ()
 
 
+@pytest.mark.parametrize("condition", ["`id` < 10", ""])
+@pytest.mark.parametrize("first", [A, B])
+def test_an_exchange_with_a_table_that_is_not_followed_is_not_passed_over(first: TableId, condition: str) -> None:
+    state = state_of().with_rows([TableProgress(B, 100, status=TableStatus.NOT_FOLLOWED, incarnation=100)])
+    exchanged = exchange(300, first, A if first == B else B, condition=condition)
+    cut = plan_cut(state, offer(900, [*MADE, exchanged], []), RULES)
+    assert cut.decisions == {}
+    alter = change(200, B, OtherEvent(B))
+    assert plan_cut(state, offer(900, [*MADE, alter], []), RULES).decisions[alter.identity].verdict is Verdict.SKIP
+
+
 def test_tables_that_both_lack_rows_may_exchange_them_before_they_end() -> None:
     changes = [exchange(300, A, B), change(400, A, DropTableEvent(A)), change(500, B, DropTableEvent(B))]
     cut = plan_cut(state_of(A, B), offer(900, [*MADE, *changes], []), RULES)

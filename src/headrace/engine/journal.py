@@ -19,6 +19,7 @@ from headrace.model.events import (
     DropDatabaseEvent,
     DropTableEvent,
     ExchangePartitionEvent,
+    OtherEvent,
     RenameTableEvent,
     SchemaChange,
     TruncateTableEvent,
@@ -248,10 +249,12 @@ def unfollowed(state: LedgerState) -> frozenset[TableId]:
 def is_of(tables: Collection[TableId], change: SchemaChange) -> bool:
     """Whether the change alters or renames some of these tables and no others, and neither creates nor drops any."""
     renamed: set[TableId] = set()
+    exchanged = change.changes - {event.new_table_id for event in change.events if isinstance(event, RenameTableEvent)}
     for event in change.events:
         if isinstance(event, CreateDatabaseEvent | DropDatabaseEvent | CreateTableEvent | DropTableEvent):
             return False
-        concerned = {event.table_id, event.other} if isinstance(event, ExchangePartitionEvent) else {event.table_id}
+        # An EXCHANGE of a partition whose rows are not known has an OtherEvent.
+        concerned = exchanged if isinstance(event, ExchangePartitionEvent | OtherEvent) else {event.table_id}
         if not concerned <= {*renamed, *tables}:
             return False
         if isinstance(event, RenameTableEvent):
