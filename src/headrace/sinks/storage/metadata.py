@@ -15,6 +15,7 @@ from headrace.ddl.action_codes import (
     RENAME_TABLE,
     action_code,
 )
+from headrace.ddl.lexer import words
 from headrace.ddl.statement import StatementKind, read_statement
 from headrace.formats.schema_file_encoder import SchemaFileText
 from headrace.model.events import (
@@ -27,7 +28,7 @@ from headrace.model.events import (
     SchemaChange,
 )
 from headrace.model.outcome import Notice, Problem
-from headrace.model.table import Column, TableId, TableSchema
+from headrace.model.table import Column, Generated, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
 from headrace.sinks.metadata_applier import Begun, SchemaChangeRefused, TableDescription
 from headrace.sinks.storage.open_cut import CutWriter
@@ -156,7 +157,8 @@ class StorageMetadataApplier:
                 )
             )
         shape = schema if schema.table_id == table_id else replace(schema, table_id=table_id)
-        return SchemaFileText(table_id, change.commit_ts, shape, change.statement, code, self._column_ids)
+        statement = _without_stored(change.statement, shape)
+        return SchemaFileText(table_id, change.commit_ts, shape, statement, code, self._column_ids)
 
     def _require_names(self, change: SchemaChange) -> None:
         names = {name for table_id in change.changes for name in (table_id.database, table_id.table)}
@@ -197,6 +199,20 @@ class StorageMetadataApplier:
                     hint=f"Write it with full names: {change.statement}",
                 )
             )
+
+
+def _without_stored(statement: str, shape: TableSchema) -> str:
+    """The statement with VIRTUAL for STORED, if rows do not have the stored columns: then readers have to compute them.
+
+    In the shapes of such a source (TiDB Binlog) all generated columns are virtual.
+    """
+    generated = {column.generated for column in shape.columns}
+    if generated.isdisjoint({Generated.VIRTUAL}) or Generated.STORED in generated:
+        return statement
+    for word in reversed(words(statement) or ()):
+        if word.says("STORED"):
+            statement = statement[: word.start] + Generated.VIRTUAL + statement[word.end :]
+    return statement
 
 
 def _creates(change: SchemaChange) -> bool:
