@@ -1,4 +1,4 @@
-"""Every golden case of TiCDC's storage sink and of TiDB Binlog goes through Headrace's storage sink, and from there to a database."""
+"""Every golden case of TiCDC's storage sink and of TiDB Binlog goes through the storage sink, and from there into a database."""
 
 from __future__ import annotations
 
