@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,23 @@ from headrace.engine.run_options import RunOptions
 from headrace.errors import DefinitionError, FencedError, SinkUnreachableError
 from headrace.faults import Moment
 from headrace.formats.storage_paths import DataPath, parse_path
+from headrace.model.events import CreateTableEvent, DropTableEvent, RenameTableEvent, SchemaChange
 from headrace.model.ledger import Decision, RequestKind, TableRequest, Verdict
 from headrace.model.policy import ChangeKind, Policy, SchemaChangePolicies
-from headrace.model.table import Column, TableId
+from headrace.model.table import Column, TableId, TableSchema
 from headrace.model.types import ColumnType, TypeKind
+from headrace.model.uri import parse_uri
 from headrace.pipeline.registry import open_sink
+from headrace.places.location import Location
+from headrace.places.object_place import place_at
 from headrace.sinks.base import CheckState
+from headrace.sinks.metadata_applier import SchemaChangeRefused
+from headrace.sinks.storage.metadata import StorageMetadataApplier
+from headrace.sinks.storage.open_cut import CutWriter
+from headrace.sinks.storage.output import read_output
 from headrace.sinks.storage.publication import PUBLISH
+from headrace.sinks.storage.tables import TargetTables
+from headrace.sinks.storage.target_store import TargetStore
 from headrace.testing.faults import Crashed, Passage
 from headrace.testing.sink_runs import SinkRuns, SinkUnderTest, at
 from headrace.testing.upstream import Delete, Insert, Update, Upstream
@@ -393,3 +404,54 @@ def test_a_folder_that_is_a_file_is_found_by_a_check(tmp_path: Path) -> None:
         (check,) = sink.check()
     assert check.state is CheckState.FAILED
     assert "is not a folder" in check.detail
+
+
+def applied(root: Path, *changes: SchemaChange) -> dict[str, tuple[str, int]]:
+    """Statement and number in each schema file of a cut with these changes, by the table's folder."""
+    store = TargetStore(place_at(Location.of_folder(str(root)), "target"))
+    writer = CutWriter(store, read_output(parse_uri("file:///x?protocol=csv")), TargetTables(store, column_ids=False))
+    applier = StorageMetadataApplier(writer, column_ids=False, adopt=False)
+    writer.begin()
+    for change in changes:
+        applier.apply_schema_change(change)
+    texts = [(key, json.loads(text)) for one in writer.publication(0).rounds for key, text in one.texts.items()]
+    return {key.partition("/meta/")[0]: (file["Query"], file["Type"]) for key, file in texts}
+
+
+def created(table_id: TableId, commit_ts: int) -> SchemaChange:
+    schema = TableSchema(table_id, (ID,), ("id",))
+    statement = f"CREATE TABLE {table_id.quoted} (`id` INT PRIMARY KEY)"
+    events = (CreateTableEvent(table_id, schema),)
+    return SchemaChange(commit_ts, table_id, events, statement, SHOP, frozenset({table_id}), schema=schema)
+
+
+def test_a_statement_that_drops_several_tables_is_one_file_for_each(tmp_path: Path) -> None:
+    both = frozenset({A, B})
+    dropped = SchemaChange(20, A, (DropTableEvent(A), DropTableEvent(B)), "DROP TABLE a, b", SHOP, both)
+    assert applied(tmp_path, created(A, 10), created(B, 11), dropped) == {
+        "shop/a": ("DROP TABLE `shop`.`a`", 4),
+        "shop/b": ("DROP TABLE `shop`.`b`", 4),
+    }
+
+
+def test_a_table_without_a_file_is_dropped_too(tmp_path: Path) -> None:
+    """It was there before the changefeed, so readers may have it."""
+    dropped = SchemaChange(20, A, (DropTableEvent(A),), "DROP TABLE a", SHOP, frozenset({A}))
+    assert applied(tmp_path, dropped) == {"shop/a": ("DROP TABLE a", 4)}
+
+
+def test_a_statement_that_needs_another_current_database_waits(tmp_path: Path) -> None:
+    change = replace(created(A, 10), statement="CREATE TABLE shop.a LIKE pattern", database="other")
+    with pytest.raises(SchemaChangeRefused, match="names tables of the database other without that database"):
+        applied(tmp_path, change)
+
+
+def test_renames_of_one_statement_are_a_file_under_each_new_name(tmp_path: Path) -> None:
+    c, d = TableId(SHOP, "c"), TableId(SHOP, "d")
+    events = (RenameTableEvent(A, c), RenameTableEvent(B, d))
+    renamed = SchemaChange(20, c, events, "RENAME TABLE a TO c, b TO d", SHOP, frozenset({A, B, c, d}), schema=created(c, 1).schema)
+    found = applied(tmp_path, created(A, 10), created(B, 11), renamed)
+    assert (found["shop/c"], found["shop/d"]) == (
+        ("RENAME TABLE `shop`.`a` TO `shop`.`c`", 14),
+        ("RENAME TABLE `shop`.`b` TO `shop`.`d`", 14),
+    )

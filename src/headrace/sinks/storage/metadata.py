@@ -122,7 +122,10 @@ class StorageMetadataApplier:
         for table_id in sorted(map(self._tables.spelled, dropped)):
             held = self._tables.held(table_id)
             if not held.is_over or held.version == 0:
-                yield self._file(change, table_id, held.schema or _UNKNOWN, code or DROP_TABLE)
+                # A statement that drops several is written for each of them: readers run what stands in each file.
+                own = f"DROP {'VIEW' if code == DROP_VIEW else 'TABLE'} {table_id.quoted}"
+                told = replace(change, statement=own) if len(dropped) > 1 else change
+                yield self._file(told, table_id, held.schema or _UNKNOWN, code or DROP_TABLE)
         if change.table_id not in dropped:
             table_id = change.table_id if _creates(change) else self._tables.spelled(change.table_id)
             yield self._file(change, table_id, change.schema or self._tables.held(table_id).schema, code)
