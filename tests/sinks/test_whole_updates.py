@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,8 +92,42 @@ def test_every_old_row_of_an_update_is_followed_by_its_new_row(rows: list[Row], 
             assert (following[0], following[1]) == (RowKind.UPDATE_AFTER, row[1])
 
 
-def test_a_key_that_was_there_in_between_is_deleted() -> None:
-    assert written([(RowKind.INSERT, 5, 1, "a"), (RowKind.DELETE, 5, 1, "a")], []) == [(RowKind.DELETE, 5, 1, "a")]
+@given(histories(), st.lists(st.integers(1, 25), max_size=4))
+def test_each_change_is_possible_for_readers_who_require_it(rows: list[Row], cuts: list[int]) -> None:
+    """Readers that replay transactions stop at a deletion of a row that is not there, and at an insertion of one that is."""
+    found = written(rows, cuts)
+    held: set[int] = set()
+    is_new = (RowKind.INSERT, RowKind.UPDATE_AFTER)
+    moved = {index + 1 for index, row in enumerate(found) if row[0] is RowKind.UPDATE_BEFORE and found[index + 1][2] != row[2]}
+    kept = {index + 1 for index, row in enumerate(found) if row[0] is RowKind.UPDATE_BEFORE} - moved
+    for index in sorted(range(len(found)), key=lambda index: (found[index][1], found[index][0] in is_new)):
+        kind, _, key, _ = found[index]
+        if kind not in is_new:
+            assert key in held
+            held.remove(key)
+        else:
+            alone = kind is RowKind.UPDATE_AFTER and index not in moved | kept
+            assert (key in held) is alone
+            held.add(key)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(RowKind.INSERT, 5, 1, "a"), (RowKind.DELETE, 5, 1, "a")], []),
+        ([(RowKind.UPDATE_AFTER, 5, 1, "b"), (RowKind.DELETE, 5, 1, "b")], [(RowKind.DELETE, 5, 1, "b")]),
+        (
+            [(RowKind.INSERT, 5, 1, "a"), (RowKind.UPDATE_BEFORE, 5, 1, "a"), (RowKind.UPDATE_AFTER, 5, 2, "a")],
+            [(RowKind.INSERT, 5, 2, "a")],
+        ),
+        (
+            [(RowKind.DELETE, 5, 1, "a"), (RowKind.INSERT, 5, 1, "b"), (RowKind.DELETE, 5, 1, "b")],
+            [(RowKind.DELETE, 5, 1, "b")],
+        ),
+    ],
+)
+def test_of_several_changes_of_a_key_what_it_had_before_and_has_after_is_left(rows: list[Row], told: list[Row]) -> None:
+    assert written(rows, []) == told
 
 
 def test_rows_without_a_commit_ts_stay_as_they_are() -> None:

@@ -12,7 +12,7 @@ from headrace.model.ledger import Decision, LedgerState, RequestKind, TableReque
 from headrace.sinks.base import LedgerPart, LedgerUpdate
 from headrace.sinks.file_ledger import FileLedger
 from headrace.sinks.storage.open_cut import CutWriter
-from headrace.sinks.storage.publication import CUTS, Publication
+from headrace.sinks.storage.publication import Publication, remove_others
 from headrace.sinks.storage.target_store import OWN, UNFINISHED, TargetStore
 
 _OWNER = f"{OWN}/owner.json"
@@ -123,10 +123,11 @@ class StorageLedger:
         if self._state is None:
             raise FencedError("This run has not taken the pipeline's ledger yet.")
         after = reduce(lambda state, step: step.applied_to(state), self._waiting, self._state)
-        reached = published_checkpoint(after)
-        if self._writer.open.is_empty and reached <= self._published:
+        reached = max(published_checkpoint(after), self._published)
+        told = read_checkpoint(self._store)  # less than published, if a late request of an earlier run came behind it
+        if self._writer.open.is_empty and reached <= told:
             return None
-        return self._writer.publication(reached if reached > self._published else 0)
+        return self._writer.publication(reached if reached > told else 0)
 
     def _complete(self, publication: Publication) -> None:
         publication.complete(self._store, self._files.require_newest)
@@ -136,12 +137,13 @@ class StorageLedger:
         """Completes the last publication, and removes the staged files of all other cuts. Forgets what is known of the target."""
         self._writer.forget()
         folder = self._files.note
-        if folder and not Publication.is_completed(self._store, folder):
-            self._complete(Publication.read(self._store, folder))
-        self._published = read_checkpoint(self._store)
-        for name in self._store.folders(CUTS):
-            if f"{CUTS}/{name}" != folder:
-                self._store.remove(f"{CUTS}/{name}")
+        if folder:
+            publication = Publication.read(self._store, folder)
+            if not Publication.is_completed(self._store, folder):
+                publication.complete(self._store, self._files.require_newest)
+            self._published = max(self._published, publication.checkpoint)
+        self._published = max(self._published, read_checkpoint(self._store))
+        remove_others(self._store, folder, self._files.require_newest)
         self._store.remove(UNFINISHED)
 
     def _owner(self) -> dict[str, str]:
@@ -155,10 +157,12 @@ class StorageLedger:
     def _claim(self, pipeline: str) -> None:
         """Makes the target this pipeline's. Raises DefinitionError if that is impossible."""
         owner = self._owner()
-        if not owner:
+        if self._store.size(_OWNER) is None:
             self._require_empty()
             mine = {"pipeline": pipeline, "output": self._output}
             owner = mine if self._store.create(_OWNER, json.dumps(mine).encode()) else self._owner()
+        if not owner.keys() >= {"pipeline", "output"}:
+            raise SinkUnreachableError(f"{_OWNER} in {self._store.name} is not whole.", "Restore it.")
         if owner["pipeline"] != pipeline:
             raise DefinitionError(
                 f"The pipeline {owner['pipeline']!r} writes to {self._store.name}, and its readers know one checkpoint only.",
@@ -168,7 +172,7 @@ class StorageLedger:
             raise DefinitionError(
                 f"{self._store.name} was begun with other options: readers take all of its files to be written alike. It was "
                 f"{owner['output']}, and is now {self._output}.",
-                "Use the former options, or another folder.",
+                "Use the former options, or another folder. If no run has written to it yet, headrace reset frees it.",
             )
 
     def _require_empty(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from headrace.ddl.action_codes import (
     CREATE_DATABASE,
@@ -68,7 +69,7 @@ class StorageMetadataApplier:
         for file in files:
             self._require_current_database(change, file)
         for event in renamed:
-            self._writer.end_name(self._tables.spelled(event.table_id))
+            self._writer.end_name(event.table_id)
         for file in files:
             self._writer.write_schema(file, is_over=file.type_code in _OVER)
         return ()
@@ -87,7 +88,7 @@ class StorageMetadataApplier:
         if held.schema is None:
             return TableDescription(table_id, (), bool(self._tables.names(table_id.database)))
         columns = tuple(column.name for column in held.schema.columns)
-        return TableDescription(table_id, columns, self._tables.has_rows(table_id))
+        return TableDescription(table_id, columns, held.is_view or self._tables.has_rows(table_id), held.is_view)
 
     def state_before(self, change: SchemaChange) -> str:
         """No state is kept."""
@@ -119,7 +120,7 @@ class StorageMetadataApplier:
             return
         dropped = {event.table_id for event in change.events if isinstance(event, DropTableEvent)}
         dropped |= {change.table_id} if read.kind is StatementKind.DROP_VIEW else set()
-        for table_id in sorted(map(self._tables.spelled, dropped)):
+        for table_id in sorted(dropped):
             held = self._tables.held(table_id)
             if not held.is_over or held.version == 0:
                 # A statement that drops several is written for each of them: readers run what stands in each file.
@@ -127,26 +128,27 @@ class StorageMetadataApplier:
                 told = replace(change, statement=own) if len(dropped) > 1 else change
                 yield self._file(told, table_id, held.schema or _UNKNOWN, code or DROP_TABLE)
         if change.table_id not in dropped:
-            table_id = change.table_id if _creates(change) else self._tables.spelled(change.table_id)
-            yield self._file(change, table_id, change.schema or self._tables.held(table_id).schema, code)
+            yield self._file(change, change.table_id, change.schema or self._tables.held(change.table_id).schema, code)
         for event in change.events:
             if isinstance(event, CreateTableEvent) and event.table_id != change.table_id:
                 yield self._file(change, event.table_id, event.schema, CREATE_TABLE)
             if isinstance(event, ExchangePartitionEvent):  # the statement stands in the file of the partitioned table alone
-                other = self._tables.spelled(event.other)
-                yield self._file(replace(change, statement=""), other, self._tables.held(other).schema or change.schema, NONE)
+                shape = self._tables.held(event.other).schema or change.schema
+                yield self._file(replace(change, statement=""), event.other, shape, NONE)
 
     def _renames(self, change: SchemaChange, renamed: list[RenameTableEvent]) -> Iterator[SchemaFileText]:
         """A file under each new name. TiCDC writes one statement for each of them, too."""
         read = read_statement(change.statement, change.database)
         is_plain = read.kind is StatementKind.RENAME_TABLE or not change.statement
-        shapes: dict[TableId, TableSchema | None] = {}
+        made: dict[TableId, SchemaFileText] = {}
         for event in renamed:
-            known = shapes.pop(event.table_id, None) or self._tables.held(self._tables.spelled(event.table_id)).schema
-            shape = change.schema if event.new_table_id == change.table_id else known
+            held = made.pop(event.table_id, None) or self._tables.held(event.table_id)
+            shape = change.schema if event.new_table_id == change.table_id else held.schema
             statement = f"RENAME TABLE {event.table_id.quoted} TO {event.new_table_id.quoted}" if is_plain else change.statement
-            shapes[event.new_table_id] = shape
-            yield self._file(replace(change, statement=statement), event.new_table_id, shape, RENAME_TABLE)
+            # Readers go by versions: the RENAME comes behind what happened under the old name, also in the same millisecond.
+            own = replace(change, statement=statement, commit_ts=max(change.commit_ts, held.version + 1))
+            made[event.new_table_id] = self._file(own, event.new_table_id, shape, RENAME_TABLE)
+            yield made[event.new_table_id]
 
     def _file(self, change: SchemaChange, table_id: TableId, schema: TableSchema | None, code: int) -> SchemaFileText:
         """The schema file of a table. Raises SchemaChangeRefused if no shape of it is known."""
@@ -212,11 +214,8 @@ def _without_stored(statement: str, shape: TableSchema) -> str:
     generated = {column.generated for column in shape.columns}
     if generated.isdisjoint({Generated.VIRTUAL}) or Generated.STORED in generated:
         return statement
-    for word in reversed(words(statement) or ()):
-        if word.says("STORED"):
+    found = words(statement) or ()
+    for former, word in reversed(list(pairwise(found))):
+        if word.says("STORED") and former.says(")"):
             statement = statement[: word.start] + Generated.VIRTUAL + statement[word.end :]
     return statement
-
-
-def _creates(change: SchemaChange) -> bool:
-    return any(isinstance(event, CreateTableEvent) and event.table_id == change.table_id for event in change.events)

@@ -89,10 +89,22 @@ class Publication:
         if self.checkpoint:
             still_ours()
             _published(METADATA, lambda: store.put(METADATA, f'{{"checkpoint-ts":{self.checkpoint}}}'.encode()))
+        still_ours()
         store.put(f"{self.folder}/{_DONE}", b"")
-        for folder in (f"{CUTS}/{name}" for name in store.folders(CUTS)):
-            if folder != self.folder:
-                store.remove(folder)
+        remove_others(store, self.folder, still_ours)
+
+
+def remove_others(store: TargetStore, folder: str, still_ours: Callable[[], None]) -> None:
+    """Removes the folders of all cuts but one. Raises FencedError, SinkUnreachableError.
+
+    A run that takes over does so before it makes a folder. So what was listed before this run is found to be the owner is of this
+    run, or of earlier ones.
+    """
+    found = [f"{CUTS}/{name}" for name in store.folders(CUTS)]
+    still_ours()
+    for other in found:
+        if other != folder:
+            store.remove(other)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from headrace.ddl.action_codes import CREATE_TABLE, DROP_DATABASE, DROP_TABLE, DROP_VIEW, RENAME_TABLE, TRUNCATE_TABLE
+from headrace.ddl.action_codes import CREATE_TABLE, CREATE_VIEW, DROP_DATABASE, DROP_TABLE, DROP_VIEW, RENAME_TABLE, TRUNCATE_TABLE
 from headrace.errors import SinkUnreachableError
 from headrace.formats.schema_file import SchemaFile, SchemaFileError, parse_schema_file
 from headrace.formats.schema_file_encoder import SchemaFileText
@@ -33,6 +33,7 @@ class Held:
     """The shape; ``None`` for a database."""
     is_over: bool = False
     """Whether it was dropped, or renamed away."""
+    is_view: bool = False
     dropped: int = 0
     """For a database: the version of its last DROP, with which the tables of then ended."""
 
@@ -72,15 +73,12 @@ class TargetTables:
         database = self.held(TableId(object_id.database))
         return replace(found, is_over=database.dropped >= found.version)
 
-    def spelled(self, table_id: TableId) -> TableId:
-        """The table under the name that the target has: the source may use another case. The same if there is no such table."""
-        if not self.held(table_id).is_over:
-            return table_id
-        if table_id.is_database:
-            there = (TableId(name) for name in sorted(self._store.folders("")) if name != OWN)
-            return next((name for name in there if name.folded == table_id.folded and not self.held(name).is_over), table_id)
-        named = self.names(self.spelled(TableId(table_id.database)).database)
-        return next((name for name in named if name.folded == table_id.folded), table_id)
+    def spelled(self, database: TableId) -> TableId:
+        """The database under the name that the target has: a statement may use another case. The same if there is no such one."""
+        if not self.held(database).is_over:
+            return database
+        there = (TableId(name) for name in sorted(self._store.folders("")) if name != OWN)
+        return next((name for name in there if name.folded == database.folded and not self.held(name).is_over), database)
 
     def names(self, database: str) -> list[TableId]:
         """The tables and views of a database that are not over."""
@@ -101,7 +99,8 @@ class TargetTables:
     def put(self, file: SchemaFileText, *, is_over: bool) -> None:
         """The open cut writes a schema file."""
         dropped = file.version if is_over else self.held(file.table_id).dropped
-        self._changed[file.table_id] = Held(file.version, file.checksum, file.schema, is_over, dropped)
+        is_view = file.type_code == CREATE_VIEW
+        self._changed[file.table_id] = Held(file.version, file.checksum, file.schema, is_over, is_view, dropped)
 
     def end(self, table_id: TableId) -> None:
         """The open cut renames a table, so that this name is free."""
@@ -127,10 +126,10 @@ class TargetTables:
         newest = paths[-1]
         if object_id.is_database:
             drops = [path.version for path in paths if self._parsed(path).type_code == DROP_DATABASE]
-            return Held(newest.version, int(newest.checksum), None, newest.version in drops, max(drops, default=0))
+            return Held(newest.version, int(newest.checksum), None, newest.version in drops, dropped=max(drops, default=0))
         file = self._parsed(newest)
         is_over = file.type_code in (DROP_TABLE, DROP_VIEW) or self._renamed_at(object_id) >= newest.version
-        return Held(newest.version, int(newest.checksum), file.schema, is_over)
+        return Held(newest.version, int(newest.checksum), file.schema, is_over, file.type_code == CREATE_VIEW)
 
     def _schema_files(self, object_id: TableId) -> list[SchemaPath]:
         """The published schema files of an object, by version."""

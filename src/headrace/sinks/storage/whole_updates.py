@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.model.block import COMMIT_TS, KIND, combined
 from headrace.model.events import RowKind
+from headrace.model.key_forms import without_minus_zero
 from headrace.model.mixing import mixed
 from headrace.model.table import folded_name
 
@@ -71,19 +72,43 @@ def _without_several(rows: pa.RecordBatch, key: list[str]) -> pa.RecordBatch:
     if not len(suspects):
         return rows
     groups = _groups(rows, suspects, key)
-    comes = _comes(rows)[suspects]
-    places, count = np.arange(len(suspects)), int(groups.max()) + 1
-    last, first_old = np.zeros(count, np.int64), np.full(count, len(suspects), np.int64)
-    np.maximum.at(last, groups, places)
+    comes, places = _comes(rows)[suspects], np.arange(len(suspects))
+    kinds = rows.column(KIND).to_numpy(zero_copy_only=False)
+    of_suspects = kinds[suspects]
+    first, last = np.full(int(groups.max()) + 1, len(suspects), np.int64), np.zeros(int(groups.max()) + 1, np.int64)
+    first_old = first.copy()
+    np.minimum.at(first, groups, places)
     np.minimum.at(first_old, groups[~comes], places[~comes])
-    ends_new = comes[last][groups]
+    np.maximum.at(last, groups, places)
+    # A new row whose old row is of another key comes as an insertion does.
+    moves = np.concatenate([[False], _pairs(kinds)])[suspects]
+    was_there = ~((of_suspects == RowKind.INSERT) | moves)[first][groups]
+    had_old = ~comes[first][groups]
     there = comes & (places == last[groups])
-    gone = ~comes & (places == np.where(ends_new, first_old[groups], last[groups]))
-    kinds = rows.column(KIND).to_numpy(zero_copy_only=False).copy()
-    kinds[suspects[gone]], kinds[suspects[there]] = RowKind.DELETE, RowKind.INSERT
+    gone = ~comes & was_there & (places == np.where(comes[last] & ~comes[first], first_old, last)[groups])
+    changed = kinds.copy()
+    changed[suspects[gone]] = RowKind.DELETE
+    changed[suspects[there & (had_old | ~was_there)]] = RowKind.INSERT
+    changed[suspects[there & was_there & ~had_old]] = RowKind.UPDATE_AFTER
     keep = np.ones(rows.num_rows, bool)
     keep[suspects[~(gone | there)]] = False
-    return rows.set_column(0, KIND, pa.array(kinds, pa.int8())).filter(pa.array(keep))
+    settled = np.zeros(rows.num_rows, bool)
+    settled[suspects] = True
+    old, new = _halves(kinds, keep & (changed == kinds), ~settled)
+    changed[old], changed[new] = RowKind.DELETE, RowKind.INSERT
+    return rows.set_column(0, KIND, pa.array(changed, pa.int8())).filter(pa.array(keep))
+
+
+def _pairs(kinds: npt.NDArray[np.int8]) -> _Flags:
+    """Of each row but the last, whether it is the old row of the next one."""
+    return np.asarray((kinds[:-1] == RowKind.UPDATE_BEFORE) & (kinds[1:] == RowKind.UPDATE_AFTER))
+
+
+def _halves(kinds: npt.NDArray[np.int8], stays: _Flags, chosen: _Flags) -> tuple[_Flags, _Flags]:
+    """Of the chosen rows, the old and the new rows of updates whose other row does not stay as it is."""
+    old, new = np.zeros(len(kinds), bool), np.zeros(len(kinds), bool)
+    old[:-1], new[1:] = _pairs(kinds) & ~stays[1:], _pairs(kinds) & ~stays[:-1]
+    return old & chosen, new & chosen
 
 
 def _comes(rows: pa.RecordBatch) -> _Flags:
@@ -95,7 +120,7 @@ def _comes(rows: pa.RecordBatch) -> _Flags:
 def _suspects(rows: pa.RecordBatch, key: list[str]) -> _Places:
     """The rows of which there may be several changes of a key at a commit ts, in order: more than an old row and then a new one."""
     commit_ts = rows.column(COMMIT_TS)
-    numbers = mixed([commit_ts, *(rows.column(name) for name in key)])
+    numbers = mixed([commit_ts, *(without_minus_zero(rows.column(name)) for name in key)])
     order = np.argsort(numbers, kind="stable")
     begins = np.concatenate([[True], np.diff(numbers[order]) != 0])
     if begins.all():
@@ -112,9 +137,8 @@ def _groups(rows: pa.RecordBatch, places: _Places, key: list[str]) -> _Places:
     """The number of the (commit ts, key) of each of these rows."""
     names = ["at", *(f"key{number}" for number in range(len(key)))]
     chosen = rows.take(pa.array(places))
-    table = pa.table(
-        [chosen.column(COMMIT_TS), *(chosen.column(name) for name in key), pa.array(np.arange(len(places)))], names=[*names, "row"]
-    )
+    keys = (without_minus_zero(chosen.column(name)) for name in key)
+    table = pa.table([chosen.column(COMMIT_TS), *keys, pa.array(np.arange(len(places)))], names=[*names, "row"])
     grouped = table.group_by(names, use_threads=False).aggregate([("row", "list")])
     lists = grouped.column("row_list").combine_chunks()
     groups = np.empty(len(places), np.int64)
