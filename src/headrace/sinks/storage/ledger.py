@@ -170,8 +170,8 @@ class StorageLedger:
             )
         if owner["output"] != self._output:
             raise DefinitionError(
-                f"{self._store.name} was begun with other options: readers take all of its files to be written alike. It was "
-                f"{owner['output']}, and is now {self._output}.",
+                f"{self._store.name} was begun with other options, and readers take all of its files to be written alike. They "
+                f"were {owner['output']}. They are now {self._output}.",
                 "Use the former options, or another folder. If no run has written to it yet, headrace reset frees it.",
             )
 

@@ -94,12 +94,16 @@ class StorageOutput:
     @property
     def told(self) -> str:
         """What readers have to know, as text: files of one target are read with one set of options."""
+        told: dict[str, object] = {"protocol": str(self.protocol), "terminator": self.terminator}
         if self.protocol is Protocol.CSV:
             csv = self.csv
-            marks = [csv.delimiter, csv.quote, csv.null, self.terminator, csv.binary_encoding, csv.time_zone]
-            return json.dumps([self.protocol, *marks, csv.include_commit_ts, csv.output_old_value, csv.header])
-        canal = self.canal_json
-        return json.dumps([self.protocol, self.terminator, canal.time_zone, canal.enable_tidb_extension])
+            told |= {"delimiter": csv.delimiter, "quote": csv.quote, "null": csv.null, "time-zone": csv.time_zone}
+            told |= {"binary-encoding-method": csv.binary_encoding, "include-commit-ts": bool(csv.include_commit_ts)}
+            told |= {"output-old-value": bool(csv.output_old_value), "output-field-header": bool(csv.header)}
+        else:
+            canal = self.canal_json
+            told |= {"time-zone": canal.time_zone, "enable-tidb-extension": canal.enable_tidb_extension}
+        return ", ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
 
     def date(self, now: datetime) -> str:
         """The name of the date directory at a time; empty if there are none."""
